@@ -33,9 +33,37 @@ KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& op
 
 std::string KernelEmitter::fresh(const char* stem) { return fmt::format("%{}{}", stem, counter_++); }
 
+bool KernelEmitter::fits_one_vector(const Plan& plan, const Kernel& kernel) {
+  const AxisId split = plan.split_axis;
+  if (kernel.once || split == kNoAxis || plan.options.narrow_storage || kernel.nests.empty()) return false;
+  const auto index = static_cast<int>(&kernel - plan.kernels.data());
+  bool any = false;
+  for (std::size_t u = 0; u < plan.state_kernel.size(); ++u) {
+    if (plan.state_kernel[u] != index) continue;
+    if (plan.cell.symbols[plan.cell.updates[u].symbol].axes != std::vector<AxisId>{split}) return false;
+    any = true;
+  }
+  return any && std::all_of(kernel.nests.begin(), kernel.nests.end(), [&](const Nest& n) {
+           const bool lanes = n.loops == std::vector<std::vector<AxisId>>{{split}} && n.vector_axis == split;
+           return !n.is_reduction() && (n.loops.empty() || lanes) &&
+                  std::none_of(n.nodes.begin(), n.nodes.end(),
+                               [&](NodeId id) { return llvm_math::has_function(plan.cell.graph[id].op); }) &&
+                  std::all_of(n.loads.begin(), n.loads.end(), [](const Access& a) { return a.lag_axis == kNoAxis; });
+         });
+}
+
+void KernelEmitter::expect_one_vector(std::vector<Slot> known) {
+  slots = std::move(known);
+  one_vector_ = true;
+  for (std::size_t u = 0; u < plan_.state_kernel.size(); ++u)
+    if (plan_.state_kernel[u] == kernel_index_) held_[static_cast<int>(u)];
+}
+
 std::string KernelEmitter::slot(SlotKind kind, int id) {
   const auto [it, first] = slot_names_.try_emplace({kind, id});
   if (!first) return it->second;
+  auto place = std::find(slots.begin(), slots.end(), Slot{kind, id});
+  if (place == slots.end()) place = slots.insert(slots.end(), {kind, id});
   static constexpr struct {
     const char* stem;
     bool number;
@@ -46,9 +74,8 @@ std::string KernelEmitter::slot(SlotKind kind, int id) {
   const auto [stem, number] = kinds[static_cast<std::size_t>(kind)];
   const std::string name = fmt::format("%{}.{}", stem, id);
   fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,
-                 slots.size());
+                 place - slots.begin());
   fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name, number ? "i64" : "ptr");
-  slots.push_back({kind, id});
   return it->second = name;
 }
 
@@ -129,23 +156,28 @@ bool KernelEmitter::is_held(const Home& home) const { return home.place == Place
 bool KernelEmitter::is_coefficient(const Reference& r) const {
   if (kernel_.once || (r.home->place != Place::Param && r.home->place != Place::Once)) return false;
   if (coefficients_.size() >= kMostHeld && !coefficients_.contains(r.load->node)) return false;
+  // Of a vector that is the only one, all lanes at once.
+  if (one_vector_ && r.lanes && r.contiguous) return true;
   return std::none_of(r.index.begin(), r.index.end(), [](const Index& i) { return i.is_axis(); });
 }
 
 std::string KernelEmitter::coefficient(const Reference& r) {
   const auto [it, first] = coefficients_.try_emplace(r.load->node);
   if (!first) return it->second;
-  const int lanes = std::exchange(lanes_, 1);
+  const int lanes = std::exchange(lanes_, r.lanes ? wide_ : 1);
+  const std::string mask = r.lanes ? one_mask() : std::string();
   std::string code = std::exchange(code_, std::move(begin_));
   std::string pointer = base(*r.home);
   for (std::size_t i = 0; i < r.index.size(); ++i) {
-    if (r.index[i].literal == 0) continue;
+    const bool lane = r.index[i].is_axis();
+    if (!lane && r.index[i].literal == 0) continue;
     const std::string offset = fresh("at"), moved = fresh("p");
-    line("{} = mul i64 {}, {}", offset, r.index[i].literal, stride(*r.home, i));
+    const std::string position = lane ? "%lane_begin" : fmt::format("{}", r.index[i].literal);
+    line("{} = mul i64 {}, {}", offset, position, stride(*r.home, i));
     line("{} = getelementptr {}, ptr {}, i64 {}", moved, storage_type(*r.home), pointer, offset);
     pointer = moved;
   }
-  it->second = load(*r.home, pointer, false, true, "1", "");
+  it->second = load(*r.home, pointer, r.lanes, true, "1", mask);
   begin_ = std::exchange(code_, std::move(code));
   lanes_ = lanes;
   return it->second;
@@ -204,6 +236,19 @@ std::string KernelEmitter::lagged_base(const Access& access, const std::string& 
 void KernelEmitter::label(const std::string& name) {
   code_ += name.substr(1) + ":\n";
   block_ = name;
+}
+
+/// Of the lanes of a call whose lanes fit into one vector; empty: they fill it.
+const std::string& KernelEmitter::one_mask() {
+  if (one_mask_) return *one_mask_;
+  one_mask_.emplace();
+  if (options_.whole_vectors) return *one_mask_;
+  const int lanes = std::exchange(lanes_, wide_);
+  std::string code = std::exchange(code_, std::move(begin_));
+  one_mask_ = lane_mask("%lane_begin", "%lane_end");
+  begin_ = std::exchange(code_, std::move(code));
+  lanes_ = lanes;
+  return *one_mask_;
 }
 
 /// The block from which the loop over time is entered.
@@ -312,8 +357,20 @@ void KernelEmitter::carry_offsets(Motion& motion) {
 
 /// States in registers: the loop carries the numbers themselves.
 void KernelEmitter::carry_held(Motion& motion) {
+  lanes_ = one_vector_ ? wide_ : 1;
   for (const auto& [state, next] : held_) {
     const std::string old = fmt::format("%old.{}", state), start = slot(SlotKind::StateOld, state);
+    if (one_vector_) {
+      const std::string mask = one_mask();
+      std::string code = std::exchange(code_, std::move(begin_));
+      const std::string first = fresh("p");
+      line("{} = getelementptr {}, ptr {}, i64 %lane_begin", first, scalar_type(), start);
+      const std::string held = load(row_of(state), first, true, true, "1", mask);
+      begin_ = std::exchange(code_, std::move(code));
+      fmt::format_to(std::back_inserter(motion.carried), "  {0}.held = phi {1} [ {2}, %begin ], [ {3}, %step.next ]\n",
+                     old, type(), held, next);
+      continue;
+    }
     fmt::format_to(std::back_inserter(begin_), "  {0}.start = load {1}, ptr {2}, align {3}\n", old, scalar_type(),
                    start, element_bits() / 8);
     fmt::format_to(std::back_inserter(motion.carried),

@@ -1,6 +1,7 @@
 #pragma once
 // Writes the text of one kernel, nest by nest. Private to emit_llvm*.cc.
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -17,6 +18,13 @@ class KernelEmitter {
   KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options, std::set<llvm_math::Request>& functions);
   std::string emit(const std::string& function);
   std::vector<Slot> slots;
+
+  /// For calls whose lanes fit into one vector, with the slots of another emitter of the same kernel before its own.
+  void expect_one_vector(std::vector<Slot> known);
+  /// Whether a kernel's states can stay in one vector each: nothing but elementwise loops over the axis that is cut, of
+  /// operations of a few instructions: functions take more time than memory does.
+  static bool fits_one_vector(const Plan& plan, const Kernel& kernel);
+  int lanes_of_vector() const { return wide_; }
 
  private:
   // A pointer that moves one row a step.
@@ -69,6 +77,7 @@ class KernelEmitter {
   std::string coefficient(const Reference& reference);
   Motion carried_rows();
   const char* before_time() const;
+  const std::string& one_mask();
   void carry_held(Motion& motion);
   void carry_offsets(Motion& motion);
   Motion computed_rows();
@@ -146,7 +155,9 @@ class KernelEmitter {
   std::set<int> carried_;                  ///< narrow storage: states carried in pairs of buffers
   std::map<int, std::string> held_;  ///< states that stay in registers from step to step; what the step makes of each
   std::unordered_map<NodeId, std::string> coefficients_;  ///< numbers that are the same at every step, loaded once
-  std::string begin_;                                     ///< before the loop over time, where there are steps
+  bool one_vector_ = false;
+  std::optional<std::string> one_mask_;  ///< of the lanes of one vector
+  std::string begin_;                    ///< before the loop over time, where there are steps
   std::map<std::pair<int, int>, std::string> lag_bases_;
   std::string steps_name_;
   std::unordered_map<NodeId, std::string> registers_;  ///< scalars of the step

@@ -99,9 +99,9 @@ void KernelEmitter::advance(Reference& r) {
   };
   const AxisId lag_axis = r.load ? r.load->lag_axis : kNoAxis;
   if (r.load && (is_held(*r.home) || is_coefficient(r))) {
-    if (!loops_.empty()) return;
+    if (r.depth != static_cast<int>(loops_.size())) return;
     std::string v = is_held(*r.home) ? fmt::format("%old.{}.held", r.home->id) : coefficient(r);
-    if (lanes_ > 1) v = splat(scalar_type(), v);
+    if (lanes_ > 1 && !r.lanes) v = splat(scalar_type(), v);
     values_[0][r.load->node] = v;
     return;
   }
@@ -166,6 +166,11 @@ void KernelEmitter::map_nest(const Nest& nest) {
   std::vector<OpenLoop> open;
   for (std::size_t d = 0; d < nest.loops.size(); ++d) {
     const bool lanes = lanes_ > 1 && d + 1 == nest.loops.size();
+    if (one_vector_) {
+      masks_[0] = one_mask();
+      enter({nest.loops[d], {"%lane_begin"}});
+      continue;
+    }
     const auto [begin, end] = range(nest.loops[d]);
     open.push_back(open_loop(begin, end, lanes ? fmt::format("{}", wide_) : "1"));
     if (lanes && !in_whole_vectors(nest.loops[d])) masks_[0] = lane_mask(open.back().counter, end);
