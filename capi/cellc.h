@@ -390,8 +390,7 @@ CELLC_API cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* sh
 
 /* A backward call for one shape, as cellc_prepare is a forward one: step by step, by cellc_run on the arrays of
  * CELLC_BACKWARD. Everything that has a default is given. The gradients of params are added up in f64, in one order.
- * On the CPU, for f32 and f64 and cells that read no lag; of others CELLC_WRONG_USAGE says why, and cellc_backward
- * serves them. */
+ * On the CPU. */
 CELLC_API cellc_status cellc_prepare_backward(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
 
 /* How the gradients of a backward call move in the direction of a tangent call of the same run, cotangents staying as

@@ -135,7 +135,7 @@ std::vector<Expected> expected_by_driver(const CompiledCell& k, const PreparedCa
     e.name = call.directed->fields[i].name.c_str();
     e.part = part_entries(field, call.shape);
     e.all = all_entries(field, call.shape);
-    e.type = k.compile.dtype;
+    e.type = dtype_of(call.directed->fields[i], k.compile.dtype);
     e.dtype = c_dtype(e.type);
     e.rows = field.is_rows();
     e.required = field.required() && (!e.rows || e.all > 0);
