@@ -60,6 +60,9 @@ void check_request(const BuildOptions& options) {
     throw UsageError(fmt::format(
         "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time",
         options.solver));
+  if (solver == Strategy::Relaxation)
+    throw UsageError(fmt::format(
+        "--solver {}: the host looks at every iteration, and calls of what is built wait for nothing", options.solver));
   if (options.backward && cuda)
     throw UsageError(fmt::format(
         "--backward: --target {} is for GPUs, where gradients are made by cellc.h alone; build it for a CPU",

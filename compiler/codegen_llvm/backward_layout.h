@@ -12,15 +12,37 @@
 
 namespace cellc {
 
+/// Rows of a call some steps before each step: what an input of the adjoint is made of, or what one of its outs is
+/// added to. Fields are numbers of the call's, or -1.
+struct ShiftedRows {
+  int field = -1;
+  int back = 0, along = -1;  ///< steps; position of the axis along which each is one step further back
+  bool is_state = false;     ///< one step before the first it has its start, and then its history
+  int start = -1, history = -1;
+  std::vector<Reach> reaches{};  ///< of the history
+};
+
+/// A state of the adjoint that is a copy which lags, or what is under way through a delay line.
+struct PastState {
+  int lag = 0;
+  bool is_line = false;
+  int cotangent = -1;                        ///< of the final history
+  int start = -1, history = -1, value = -1;  ///< gradients of start and history, and the history itself
+  std::vector<Reach> reaches{};
+};
+
 struct BackwardLayout {
   CallLayout layout;
   std::map<std::pair<FieldKind, int>, int> of_adjoint;  ///< by an array of the adjoint: number of the field
   std::map<int, int> starts;  ///< by input of the adjoint, a state before each step: the field of its start
   /// By param of the whole cell: the field of its gradient. Inputs that nothing depends on: the field of theirs.
   std::map<int, int> gradients, untouched;
+  std::map<int, ShiftedRows> earlier;  ///< by input of the adjoint
+  std::map<int, ShiftedRows> later;    ///< by out of the adjoint; of the gradients that sums are made of
+  std::map<int, PastState> past;       ///< by update of the adjoint
 };
 
-/// Throws std::invalid_argument where the cell has what backward calls of shipped code lack: lags.
-BackwardLayout backward_layout(const CellGraph& whole, const AdjointCell& adjoint);
+/// `narrow`: rows of the call have 16 bits, and the adjoint's do not.
+BackwardLayout backward_layout(const CellGraph& whole, const AdjointCell& adjoint, bool narrow);
 
 }  // namespace cellc

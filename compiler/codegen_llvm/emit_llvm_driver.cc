@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
@@ -55,9 +56,10 @@ struct ArrayTables {
     tables.axes.insert(tables.axes.end(), numbers.begin(), numbers.end());
     return {static_cast<int>(tables.axes.size() - numbers.size()), static_cast<int>(numbers.size())};
   }
-  cellc_dims reaches_of(int symbol) {
+  cellc_dims reaches_of(int symbol) { return listed(reaches(cell, symbol)); }
+  cellc_dims listed(const std::vector<Reach>& reaches) {
     std::vector<int> pairs;
-    for (const Reach& reach : reaches(cell, symbol)) {
+    for (const Reach& reach : reaches) {
       pairs.push_back(static_cast<int>(reach.lag));
       pairs.push_back(reach.axis);
     }
@@ -81,8 +83,9 @@ struct ArrayTables {
   /// States, inputs and outs.
   void add_rows() {
     const auto rows = [&](int field, const std::vector<AxisId>& axes, bool reads, int back = 0) {
-      tables.rows.push_back(
-          {field, reads ? -1 : area(axes, storage_bytes, true, {0, 0}, back), shape(axes), reads, -1, -1});
+      const bool callers = reads && field >= 0;
+      tables.rows.push_back({field, callers ? -1 : area(axes, storage_bytes, true, {0, 0}, back), shape(axes), reads,
+                             storage_bytes, -1, -1});
       return static_cast<int>(tables.rows.size()) - 1;
     };
     const std::vector<DelayLine> lines = delay_lines(cell);
@@ -112,6 +115,7 @@ struct ArrayTables {
       state.final = field(lagged ? FieldKind::FinalStateHistory : FieldKind::Final, of);
       state.lag = s.lag;
       if (lagged) state.reaches = reaches_of(of);
+      if (options.backward) set_past(state, static_cast<int>(tables.states.size()));
       tables.states.push_back(state);
     }
     for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o)
@@ -128,6 +132,7 @@ struct ArrayTables {
     };
     for (const auto& [symbol, at] : input_rows) {
       cellc_rows& rows = tables.rows[static_cast<std::size_t>(at)];
+      if (rows.field < 0) continue;
       if (!layout.fields[static_cast<std::size_t>(rows.field)].required())
         rows.area = zeros(axes_of(symbol), storage_bytes);
       const auto start = options.backward->starts.find(symbol);
@@ -135,13 +140,53 @@ struct ArrayTables {
       rows.start = start->second;
       rows.start_area = zeros(axes_of(symbol), real_bytes);
     }
-    for (const auto& [symbol, field] : options.backward->untouched) {
-      const CallField& f = layout.fields[static_cast<std::size_t>(field)];
-      std::vector<AxisId> axes;
-      for (const int a : f.axes) axes.push_back(cell.header[static_cast<std::size_t>(a)]);
-      tables.rows.push_back({field, area(axes, storage_bytes, true), shape(axes), 0, -1, -1});
-      tables.cleared.push_back(static_cast<int>(tables.rows.size()) - 1);
+    for (const auto& [symbol, field] : options.backward->untouched) tables.cleared.push_back(callers_rows(field));
+    for (const auto& [symbol, e] : options.backward->earlier)
+      tables.earlier.push_back({input_rows.at(symbol), callers_rows(e.field), e.back, e.along, e.is_state, e.start,
+                                e.history, listed(e.reaches)});
+    for (const auto& [out, l] : options.backward->later)
+      tables.later.push_back({out_rows[static_cast<std::size_t>(out)], callers_rows(l.field), l.back, l.along,
+                              l.history, listed(l.reaches)});
+    std::set<int> sums;  // histories of states that delay lines add to
+    for (const auto& [update, p] : options.backward->past) {
+      if (p.is_line) sums.insert(p.history);
+      tables.onward.push_back(
+          {update, p.lag, p.is_line, p.start, p.is_line ? p.history : -1, p.value, listed(p.reaches)});
     }
+    for (const CallField& f : layout.fields) {
+      if (!f.is_history() || !f.is_written()) continue;
+      const int number = static_cast<int>(&f - layout.fields.data());
+      tables.past.push_back({number, shape(axes_of_field(f)), f.kind == FieldKind::InputHistory || sums.count(number),
+                             listed(f.reaches)});
+    }
+  }
+
+  /// A state that is a copy which lags lies in histories: its start is a part of one, its last value of another.
+  void set_past(cellc_state& state, int update) {
+    const auto found = options.backward->past.find(update);
+    if (found == options.backward->past.end() || found->second.is_line) return;
+    const PastState& past = found->second;
+    state.history = past.cotangent;
+    state.final = past.history;
+    state.lag = past.lag;
+    state.reaches = listed(past.reaches);
+  }
+
+  std::vector<AxisId> axes_of_field(const CallField& f) const {
+    std::vector<AxisId> axes;
+    for (const int a : f.axes) axes.push_back(cell.header[static_cast<std::size_t>(a)]);
+    return axes;
+  }
+
+  /// Rows of the caller's that no kernel sees.
+  int callers_rows(int field) {
+    const auto [found, fresh] = rows_of_field.try_emplace(field, static_cast<int>(tables.rows.size()));
+    if (!fresh) return found->second;
+    const CallField& f = layout.fields[static_cast<std::size_t>(field)];
+    const Storage storage = options.rows.value_or(options.storage);
+    const bool halves = f.is_storage() && (storage == Storage::F16 || storage == Storage::BF16);
+    tables.rows.push_back({field, -1, shape(axes_of_field(f)), 1, halves ? 2 : real_bytes, -1, -1});
+    return found->second;
   }
 
   /// Params' gradients, and the products that they are sums of: of no product, where nothing depends on the param.
@@ -189,7 +234,7 @@ struct ArrayTables {
 
   void add_histories() {
     for (const CallField& f : layout.fields) {
-      if (f.kind != FieldKind::InputHistory) continue;
+      if (f.kind != FieldKind::InputHistory || options.backward) continue;  // an adjoint has rows in their place
       history_of[f.id] = static_cast<int>(tables.histories.size());
       tables.histories.push_back({field(f.kind, f.id), field(FieldKind::FinalInputHistory, f.id),
                                   area(axes_of(f.id), storage_bytes, false, reaches_of(f.id)), input_rows.at(f.id),
@@ -251,6 +296,7 @@ struct ArrayTables {
   CallTables tables;
   std::map<std::vector<int>, int> shape_of;
   std::map<int, int> param_of, input_rows, history_of, line_rows;  ///< by symbol
+  std::map<int, int> rows_of_field;                                ///< of the caller's rows that no kernel sees
   std::vector<int> out_rows;
 };
 
@@ -448,11 +494,12 @@ class DriverEmitter {
     t_.numbers.most_slots = 1;
     for (const cellc_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
     t_.numbers.storage = static_cast<int>(options_.storage);
+    t_.numbers.rows_storage = static_cast<int>(options_.rows.value_or(options_.storage));
     t_.numbers.is_backward = options_.backward != nullptr;
     t_.fixed_steps = options_.steps.value_or(-1);
     t_.first_word = arrays_.layout.sequences();
-    t_.layout = layout_number({arrays_.cell, arrays_.layout, options_.storage, options_.steps, options_.prefix, false,
-                               options_.backward ? "_" : ""});
+    t_.layout = layout_number({arrays_.cell, arrays_.layout, options_.rows.value_or(options_.storage), options_.steps,
+                               options_.prefix, false, options_.backward ? "_" : ""});
   }
 
   // Words ---------------------------------------------------------------------
@@ -472,16 +519,17 @@ DriverModule emit_driver(const CellGraph& cell, const Structure& structure, cons
 }
 
 DriverModule emit_backward_driver(const CellGraph& whole, const DriverOptions& options) {
-  if (options.storage != Storage::F32 && options.storage != Storage::F64)
-    throw std::invalid_argument("backward: shipped code has gradients of f32 and f64 storage; give one of them");
+  const bool narrow = options.storage == Storage::F16 || options.storage == Storage::BF16;
   AdjointCell adjoint = adjoint_of(whole);
   CellGraph fixed = whole;
   for (const auto& [axis, length] : options.lengths) fixed.graph.fix_length(axis, length);
-  const BackwardLayout call = backward_layout(fixed, adjoint);
+  const BackwardLayout call = backward_layout(fixed, adjoint, narrow);
   const Jacobian jacobian = differentiate(adjoint.adjoint.cell);
   CellGraph& cell = adjoint.adjoint.cell;
   DriverOptions of_adjoint = options;
   of_adjoint.prefix += "_backward";
+  of_adjoint.rows = options.storage;
+  if (narrow) of_adjoint.storage = Storage::F32;
   of_adjoint.whole = &whole;
   of_adjoint.adjoint = &adjoint;
   of_adjoint.backward = &call;

@@ -35,11 +35,12 @@ struct DriverOptions {
   std::string about{};                       ///< what P_about says
   /// By which the header names them, and of several P_message knows CELLC_NO_PROCESSOR.
   std::vector<std::string> processors{};
-  /// The cell is an adjoint, and P_forward and P_workspace are P_backward and P_backward_workspace, of these arrays. No
-  /// 16-bit storage.
+  /// The cell is an adjoint, and P_forward and P_workspace are P_backward and P_backward_workspace, of these arrays.
+  /// `storage` is then what the adjoint runs in, f32 where rows of the call have 16 bits: `rows`.
   const CellGraph* whole = nullptr;
   const AdjointCell* adjoint = nullptr;
   const BackwardLayout* backward = nullptr;
+  std::optional<Storage> rows{};
 };
 
 struct DriverModule {
@@ -53,7 +54,7 @@ struct DriverModule {
 DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options);
 
 /// The gradients of `whole`, step by step, for cotangents of any of its results: P_backward. Throws
-/// std::invalid_argument likewise, and where shipped code has no backward call for the cell.
+/// std::invalid_argument likewise.
 DriverModule emit_backward_driver(const CellGraph& whole, const DriverOptions& options);
 
 }  // namespace cellc

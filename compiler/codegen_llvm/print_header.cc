@@ -115,7 +115,10 @@ class HeaderPrinter {
       std::string comment = shape_text(f);
       if (narrow && f.is_storage()) comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
       if (!f.required())
-        comment += f.is_written() ? ", may be null" : is_backward() ? ", null: zeros" : ", null: default";
+        comment += f.is_written()                   ? ", may be null"
+                   : !is_backward()                 ? ", null: default"
+                   : f.absent == FieldAbsent::Start ? ", null: the start, which then has its gradient too"
+                                                    : ", null: zeros";
       if (f.is_history() && !f.is_written()) comment += "; the newest step first";
       const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.member);
       text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);

@@ -71,6 +71,7 @@ class LayoutBuilder {
     if (rows) members_.insert(field.member + "_strides");  // its neighbour in the C header
     field.absent = traits.absent;
     field.written = traits.written;
+    field.stored = traits.stored;
     if (field.absent == FieldAbsent::Declared && symbol->initial == kNoNode)
       field.absent = traits.owner == FieldOwner::Param ? FieldAbsent::Nothing : FieldAbsent::Zeros;
     for (const AxisId a : symbol ? symbol->axes : cell_.outs[id].index) field.axes.push_back(header_position(cell_, a));

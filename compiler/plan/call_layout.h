@@ -55,6 +55,7 @@ struct CallField {
   int id;                      ///< symbol, or out
   FieldAbsent absent;          ///< Declared: the cell does declare a value
   bool written;                ///< by the call; as its kind is in a forward call
+  bool stored;                 ///< entries of the storage type; likewise
   std::string name;            ///< for the C API: "x", "h_start", "h_final", "x_lag", "x_lag_final"
   std::string member;          ///< of the C struct: the name, or another where C or C++ has no room for that
   std::string file;            ///< "x", "h", "h.final", "x.lag": one that is read may be called as one that is written
@@ -65,7 +66,7 @@ struct CallField {
   FieldTraits traits() const { return traits_of(kind); }
   bool is_rows() const { return traits().layout == FieldLayout::Rows; }
   bool is_written() const { return written; }
-  bool is_storage() const { return traits().stored; }
+  bool is_storage() const { return stored; }
   bool is_history() const { return traits().layout == FieldLayout::History; }
   bool required() const { return absent == FieldAbsent::Nothing; }  ///< unless it has no rows
 };

@@ -26,6 +26,7 @@ INLINE uint64_t area(const cellc_call* c, int which) { return section(c, CELLC_A
 INLINE int64_t entries(const cellc_call* c, int shape) { return (int64_t)section(c, CELLC_ENTRIES)[shape]; }
 INLINE int64_t* lengths(const cellc_call* c) { return (int64_t*)section(c, CELLC_LENGTHS); }
 INLINE uint64_t given(const cellc_call* c, int field) {
+  if (field < 0) return 0;
   return (uint64_t)cellc_word(c->arrays, c->cell->outline.fields[field].word);
 }
 INLINE int storage_bytes(const cellc_cpu_cell* cell) {
@@ -163,7 +164,7 @@ INLINE void fill_in(const cellc_call* c) {
   some = 0;
   EACH(s, cell->numbers.count.states) {
     const cellc_state* state = cell->states + s;
-    if (state->history >= 0 || given(c, state->start)) continue;
+    if ((state->history >= 0 && state->start >= 0) || given(c, state->start)) continue; /* a copy: its parent's */
     if (state->is_computed)
       some = 1;
     else
@@ -181,7 +182,7 @@ INLINE void fill_in(const cellc_call* c) {
 INLINE void find_rows(const cellc_call* c) {
   EACH(r, c->cell->numbers.count.rows) {
     const cellc_rows* rows = c->cell->rows + r;
-    const int bytes = storage_bytes(c->cell);
+    const int bytes = rows->bytes;
     const int64_t row = entries(c, rows->shape);
     section(c, CELLC_GIVEN)[r] = 0;
     section(c, CELLC_APART)[r] = 0;
@@ -318,6 +319,8 @@ INLINE void end_line(const cellc_call* c, const cellc_history* line, int64_t s, 
   }
 }
 
+#include "kernels-templates/cpu/lagged_rows.h"
+
 /* Steps of sequence `s` from `t` on, of `n`. */
 INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int64_t steps) {
   const cellc_cpu_cell* cell = c->cell;
@@ -337,7 +340,10 @@ INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int6
                                                         : row_at(c, state->rows, t - 1);
     section(c, CELLC_OLDS)[s] = t == 0 ? section(c, CELLC_STARTS)[s] : before;
   }
+  EACH(e, cell->numbers.count.earlier) take_earlier(c, cell->earlier + e, s, n, t, steps);
   EACH(k, cell->numbers.step_kernels) run(c, k, steps);
+  for (int64_t i = 0; cell->numbers.count.later && i < steps; ++i)
+    EACH(l, cell->numbers.count.later) add_later(c, cell->later + l, s, n, t, i);
   EACH(p, cell->numbers.count.products) add_product(c, cell->products + p, steps);
   /* Rows of the workspace are written again by the next block. */
   if (!is_narrow(cell)) {
@@ -361,7 +367,7 @@ INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n) {
     last = n % 2 ? area(c, state->carried) : area(c, state->spare);
   else if (!is_absent(c, state->rows))
     last = row_at(c, state->rows, n - 1);
-  if (state->history >= 0) s = s * cellc_depth_of(&c->cell->outline, lengths(c), state->reaches) + state->lag - 1;
+  if (state->reaches.count) s = s * cellc_depth_of(&c->cell->outline, lengths(c), state->reaches) + state->lag - 1;
   move(to + (uint64_t)(s * size), n == 0 ? section(c, CELLC_STARTS)[number] : last, size);
 }
 
@@ -400,6 +406,12 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
     if (history->state >= 0) begin_line(c, history, s);
     section(c, CELLC_HISTORIES)[h] = at ? at + (uint64_t)(s * size) : area(c, history->area);
   }
+  EACH(k, cell->numbers.count.cleared) {
+    const int r = cell->cleared[k];
+    if (section(c, CELLC_GIVEN)[r])
+      for (t = 0; t < n; ++t) clear(row_at(c, r, t), entries(c, cell->rows[r].shape) * storage_bytes(cell));
+  }
+  EACH(p, cell->numbers.count.past) begin_past(c, cell->past + p, s);
   for (t = 0; t < n; t += now) {
     now = least(in_blocks ? c->block_steps : n, n - t);
     /* What is shifted is read elsewhere by the last step: a block of its own. */
@@ -407,12 +419,8 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
     if (cell->rows[r].start_area >= 0 && t < n - 1) now = least(now, n - 1 - t);
     run_block(c, s, n, t, now);
   }
-  EACH(k, cell->numbers.count.cleared) {
-    const int r = cell->cleared[k];
-    if (section(c, CELLC_GIVEN)[r])
-      for (t = 0; t < n; ++t) clear(row_at(c, r, t), entries(c, cell->rows[r].shape) * storage_bytes(cell));
-  }
   EACH(u, cell->numbers.count.states) write_final(c, u, s, n);
+  EACH(o, cell->numbers.count.onward) pass_onward(c, cell->onward + o, s, n);
   EACH(h, cell->numbers.count.histories) {
     if (cell->histories[h].state >= 0)
       end_line(c, cell->histories + h, s, n);
@@ -444,6 +452,8 @@ INLINE int may_be_too_large(const cellc_call* c) {
   depths |= (uint64_t)cellc_depth_of(outline, lengths(c), c->cell->areas[c->cell->histories[h].area].reaches);
   EACH(s, c->cell->numbers.count.states)
   depths |= (uint64_t)cellc_depth_of(outline, lengths(c), c->cell->states[s].reaches);
+  EACH(p, c->cell->numbers.count.past)
+  depths |= (uint64_t)cellc_depth_of(outline, lengths(c), c->cell->past[p].reaches);
   return bits_of(rows) + bits_of(parts) + bits_of(depths) + 3 > 60; /* entries are of 8 bytes at most */
 }
 
@@ -461,9 +471,13 @@ INLINE int is_too_large(const cellc_call* c) {
   }
   EACH(s, c->cell->numbers.count.states) {
     const cellc_state* state = c->cell->states + s;
-    const int64_t depth = state->history < 0 ? 1 : cellc_depth_of(&c->cell->outline, lengths(c), state->reaches);
+    const int64_t depth = state->reaches.count ? cellc_depth_of(&c->cell->outline, lengths(c), state->reaches) : 1;
     const int64_t bytes =
         cellc_times(cellc_times(c->extent.sequences, depth), cellc_times(entries(c, state->shape), 8));
+    if (bytes > most) most = bytes;
+  }
+  EACH(p, c->cell->numbers.count.past) {
+    const int64_t bytes = cellc_times(past_bytes(c, c->cell->past + p), c->extent.sequences);
     if (bytes > most) most = bytes;
   }
   return most >= CELLC_MOST_BYTES;

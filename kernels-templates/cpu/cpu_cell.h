@@ -49,7 +49,9 @@ typedef struct cellc_param {
 
 /* Rows that kernels read or write. */
 typedef struct cellc_rows {
-  int field, area, shape, reads; /* field -1: a lagged copy; area -1: an input has no other place, else it has zeros */
+  int field, area, shape,
+      reads; /* field -1: the workspace's; area -1: an input has no other place, else it has zeros */
+  int bytes; /* of an entry */
   /* Of a backward call: the state before each step. Every step reads the row of the step that the call runs after it;
    * the last one reads a start: a field, and zeros that take its place. Area -1: no such rows. */
   int start, start_area;
@@ -81,6 +83,35 @@ typedef struct cellc_product {
   cellc_dims loops; /* header axes whose lengths they have */
   cellc_dims of_gradient, of_left, of_right;
 } cellc_product;
+
+/* Backward calls. Rows of the workspace that hold, at each step of a block, what rows of the caller's had some steps
+ * before, in the numbers that are computed in. Steps are those of the forward run. */
+typedef struct cellc_earlier {
+  int rows, source;   /* of `rows` */
+  int back, along;    /* steps; axis: as many of them as it is long, one step further back each; -1: one */
+  int is_state;       /* one step before the first it has its start, and then its history */
+  int start, history; /* fields: where the rows end; -1: zeros, or that history is of starts */
+  cellc_dims reaches; /* of the history */
+} cellc_earlier;
+/* The transpose: rows of the workspace that are added to what the steps read some steps back. */
+typedef struct cellc_later {
+  int rows, target; /* of `rows` */
+  int back, along;
+  int history; /* field */
+  cellc_dims reaches;
+} cellc_later;
+/* The gradient of a history; `adds`: it is a sum, and so begins with zeros. */
+typedef struct cellc_past {
+  int field, shape, adds;
+  cellc_dims reaches;
+} cellc_past;
+/* What a state of the adjoint leaves for what was before the first step: a copy that lags, for the start where no
+ * history is given; what is still under way in a delay line, for the start and the history. */
+typedef struct cellc_onward {
+  int state, lag, is_line;
+  int start, history, given; /* fields: gradients; -1: it has its own already. And the history */
+  cellc_dims reaches;        /* of that */
+} cellc_onward;
 
 typedef struct cellc_kernel {
   int first_slot, slots; /* of cellc_cpu_cell::slots: places among the values */
@@ -121,7 +152,11 @@ typedef struct cellc_words {
   TABLE(cellc_gradient, gradients)                                      \
   TABLE(cellc_product, products)                                        \
   TABLE(int, zeros)   /* areas that are cleared once a call */          \
-  TABLE(int, cleared) /* rows that no kernel writes: of zeros */        \
+  TABLE(int, cleared) /* rows that no kernel writes: zeros at first */  \
+  TABLE(cellc_earlier, earlier)                                         \
+  TABLE(cellc_later, later)                                             \
+  TABLE(cellc_past, past)                                               \
+  TABLE(cellc_onward, onward)                                           \
   TABLE(cellc_wide, wide)                                               \
   TABLE(cellc_round, round)
 
@@ -134,7 +169,8 @@ typedef struct cellc_numbers {
 #undef CELLC_COUNT
   int most_slots;                /* of a kernel */
   int step_kernels, once_kernel; /* once_kernel: values of params; -1: none */
-  int storage;                   /* CELLC_F32, … */
+  int storage;                   /* CELLC_F32, …: of rows of the workspace */
+  int rows_storage;              /* of the caller's; gradients are as the workspace's */
   int is_backward;               /* time runs against the order that is asked for */
   cellc_fill defaults, starts;
 } cellc_numbers;

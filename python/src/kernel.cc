@@ -38,7 +38,6 @@ Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& giv
   options.no_repair = given.repair ? 0 : 1;
   dtype_ = given.dtype;
   steps_suffice_ = given.solver.empty() || given.solver == "auto" || given.solver == "sequential";
-  has_prepared_backward_ = given.dtype == CELLC_F32 || given.dtype == CELLC_F64;
   on_gpu_ = given.device.rfind("cuda", 0) == 0;
   if (given.device.rfind("cuda:", 0) == 0) gpu_ = std::atoi(given.device.c_str() + 5);
   cellc_status status;
@@ -130,7 +129,7 @@ bool Kernel::is_small(cellc_direction direction, const cellc_shape& shape) const
 std::shared_ptr<cellc_call> Kernel::prepared(cellc_direction direction, const cellc_shape& shape) const {
   constexpr std::size_t kKept = 16;
   const bool backward = direction == CELLC_BACKWARD;
-  if (!is_small(direction, shape) || (backward && !has_prepared_backward_)) return nullptr;
+  if (!is_small(direction, shape)) return nullptr;
   std::vector<std::int64_t> key(shape.lengths, shape.lengths + axes_.size());
   key.insert(key.end(), {shape.sequences, shape.steps, shape.reverse});
   std::list<Prepared>& kept = prepared_[backward];
@@ -144,10 +143,6 @@ std::shared_ptr<cellc_call> Kernel::prepared(cellc_direction direction, const ce
   {
     nb::gil_scoped_release others_run;
     status = backward ? cellc_prepare_backward(handle_, &shape, &call) : cellc_prepare(handle_, &shape, &call);
-  }
-  if (backward && status == CELLC_WRONG_USAGE) {  // of lags, which cellc_backward serves
-    has_prepared_backward_ = false;
-    return nullptr;
   }
   check(status);
   std::shared_ptr<cellc_call> result(call, cellc_call_free);

@@ -90,9 +90,8 @@ class Kernel {
   std::unordered_map<std::string, int> numbers_[3];
   std::vector<AxisInfo> axes_;
   std::unique_ptr<Recipes> recipes_;
-  bool steps_suffice_ = false;                  ///< the solver may go step by step
-  mutable bool has_prepared_backward_ = false;  ///< as far as is known
-  mutable std::list<Prepared> prepared_[2];     ///< forward and backward, the latest first
+  bool steps_suffice_ = false;               ///< the solver may go step by step
+  mutable std::list<Prepared> prepared_[2];  ///< forward and backward, the latest first
 };
 
 }  // namespace cellc::python

@@ -162,16 +162,56 @@ TEST_F(Derivatives, PreparedBackwardIsTheEquationsByHand) {
   EXPECT_EQ(cellc_run(prepared, b.call.table.data(), b.call.count()), CELLC_WRONG_INPUT);
   EXPECT_NE(error().find("h"), std::string::npos) << error();
   cellc_call_free(prepared);
-  // A kernel of 16 bits, and one whose cell reads a lag.
-  const auto expect_refusal = [&](cellc_kernel* other, const char* word) {
-    EXPECT_EQ(cellc_prepare_backward(other, &of, &prepared), CELLC_WRONG_USAGE);
-    EXPECT_NE(error().find(word), std::string::npos) << error();
-    EXPECT_EQ(prepared, nullptr);
-  };
-  expect_refusal(compile(kDecay, nullptr, [](cellc_options& o) { o.dtype = CELLC_BF16; }), "f32 and f64");
-  expect_refusal(compile("cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + lag(x, 1)\n}\n", nullptr,
-                         [](cellc_options& o) { o.dtype = CELLC_F64; }),
-                 "reads x at a lag");
+}
+
+// Of a cell that reads lags, the same as a call that is not prepared; of 16 bits, arrays of the same types.
+TEST_F(Derivatives, PreparedBackwardHasLagsAnd16Bits) {
+  cellc_kernel* const late =
+      compile("cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*tanh(lag(h, 2)) + lag(x, 1)\n}\n", nullptr,
+              [](cellc_options& o) { o.dtype = CELLC_F64; });
+  const cellc_shape of = shape();
+  std::vector<std::vector<double>> found;
+  for (const bool prepare : {true, false}) {
+    Call call(late, CELLC_BACKWARD, of);
+    double first = 0.1;
+    for (const char* given :
+         {"x", "h", "h.start", "h.lag", "x.lag", "cotangent.h", "cotangent.h.final", "cotangent.h.lag.final"})
+      call.give(given, first += 0.2, 0.03);
+    std::vector<const std::vector<double>*> wanted;
+    for (const char* gradient : {"gradient.x", "gradient.x.lag", "gradient.h.start", "gradient.h.lag"})
+      wanted.push_back(&call.give(gradient));
+    if (prepare) {
+      cellc_call* prepared = nullptr;
+      ASSERT_EQ(cellc_prepare_backward(late, &of, &prepared), CELLC_OK) << error();
+      ASSERT_EQ(cellc_run(prepared, call.table.data(), call.count()), CELLC_OK) << error();
+      cellc_call_free(prepared);
+    } else {
+      ASSERT_EQ(call.run(), CELLC_OK) << error();
+    }
+    std::size_t i = 0;
+    for (const auto* gradient : wanted) {
+      if (prepare) found.push_back(*gradient);
+      for (std::size_t k = 0; k < gradient->size(); ++k)
+        EXPECT_NEAR((*gradient)[k], found[i][k], 1e-12) << i << " " << k;
+      ++i;
+    }
+  }
+  cellc_kernel* const narrow = compile(kDecay, nullptr, [](cellc_options& o) { o.dtype = CELLC_BF16; });
+  std::vector<std::uint16_t> ones(kSequences * kSteps * kD, 0x3f80);
+  std::vector<float> numbers(kSequences * kD, 0.5f), by_x(ones.size(), 77);
+  Call call(narrow, CELLC_BACKWARD, of);
+  const auto rows = static_cast<std::int64_t>(ones.size());
+  for (const char* name : {"x", "h", "cotangent.y"}) call.at(name) = {ones.data(), rows, CELLC_BF16, 0, 0};
+  call.at("a") = {numbers.data(), kD, CELLC_F32, 0, 0};
+  call.at("g") = {numbers.data(), 1, CELLC_F32, 0, 0};
+  call.at("gradient.x") = {by_x.data(), rows, CELLC_F32, 0, 0};
+  cellc_call* prepared = nullptr;
+  ASSERT_EQ(cellc_prepare_backward(narrow, &of, &prepared), CELLC_OK) << error();
+  ASSERT_EQ(cellc_run(prepared, call.table.data(), call.count()), CELLC_OK) << error();
+  // y = 2h' pulls 2 a step, and half of what the next step pulls: g times 2, 3, 3.5, …
+  for (std::size_t t = 0; t < kSteps; ++t)
+    EXPECT_EQ(by_x[t * kD], 0.5f * (4 - std::ldexp(2.0f, -static_cast<int>(kSteps - 1 - t)))) << t;
+  cellc_call_free(prepared);
 }
 
 TEST_F(Derivatives, TangentIsTheEquationsByHand) {

@@ -110,5 +110,90 @@ TEST_F(CommandBuild, BackwardGivesTheGradientsOfRun) {
   EXPECT_EQ(shell("nm -D --defined-only libmix.so | grep -c backward"), "6\n");
 }
 
+// Of a cell that reads lags, the gradients of histories too.
+const char* kLagged = R"(#include <stdio.h>
+#include <string.h>
+#include "echo.h"
+enum { B = 2, T = 37, D = 3 };
+static float x[B * T * D], a[D], h[B * T * D], xl[B * 2 * D], hl[B * 3 * D], gh[B * T * D], ghl[B * 3 * D];
+static float gx[B * T * D], ga[D], g0[B * D], gxl[B * 2 * D], g0l[B * 3 * D];
+static char workspace[1 << 16];
+int main(void) {
+  echo_lengths lengths = {0};
+  echo_arrays forward = {0};
+  echo_backward_arrays backward = {0};
+  int64_t bytes = 0, more = 0;
+  FILE* file = fopen("echo.bin", "rb");
+  if (!file || fread(x, 4, B * T * D, file) != B * T * D || fread(a, 4, D, file) != D ||
+      fread(xl, 4, B * 2 * D, file) != B * 2 * D || fread(hl, 4, B * 3 * D, file) != B * 3 * D ||
+      fread(gh, 4, B * T * D, file) != B * T * D || fread(ghl, 4, B * 3 * D, file) != B * 3 * D) return 2;
+  fclose(file);
+  lengths.d = D; lengths.sequences = B; lengths.steps = T;
+  forward.x = x; forward.a = a; forward.x_lag = xl; forward.h_lag = hl; forward.h = h;
+  backward.x = x; backward.a = a; backward.x_lag = xl; backward.h_lag = hl; backward.h = h;
+  backward.h_cotangent = gh; backward.h_lag_final_cotangent = ghl;
+  backward.x_gradient = gx; backward.a_gradient = ga; backward.h_start_gradient = g0;
+  backward.x_lag_gradient = gxl; backward.h_lag_gradient = g0l;
+  if (echo_workspace(&lengths, &bytes) || echo_backward_workspace(&lengths, &more)) return 3;
+  if (bytes > (int64_t)sizeof workspace || more > (int64_t)sizeof workspace) return 4;
+  if (echo_forward(&lengths, &forward, workspace, bytes, NULL)) return 5;
+  if (echo_backward(&lengths, &backward, workspace, more, NULL)) return 6;
+  file = fopen("out.bin", "wb");
+  if (!file || fwrite(gx, 4, B * T * D, file) != B * T * D || fwrite(ga, 4, D, file) != D ||
+      fwrite(g0, 4, B * D, file) != B * D || fwrite(gxl, 4, B * 2 * D, file) != B * 2 * D ||
+      fwrite(g0l, 4, B * 3 * D, file) != B * 3 * D || fclose(file)) return 7;
+  return 0;
+}
+)";
+const char* kEcho =
+    "cell echo[d] {\n  state h[d]\n  input x[d]\n  param a[d]\n"
+    "  h' = tanh(a*h - 0.2*lag(h, 3) + x + 0.5*lag(x, 2))\n}\n";
+
+TEST_F(CommandBuild, BackwardOfLagsGivesTheGradientsOfRun) {
+  write("echo.cell", kEcho);
+  const auto wave = [](std::int64_t i) { return 0.4 * std::sin(0.37 * static_cast<double>(i)); };
+  const std::vector<std::pair<std::string, std::vector<std::int64_t>>> arrays = {
+      {"x", {2, 37, 3}},    {"a", {3}},        {"x.lag", {2, 2, 3}},
+      {"h.lag", {2, 3, 3}}, {"h", {2, 37, 3}}, {"h.lag.final", {2, 3, 3}}};
+  std::string all;
+  for (const auto& [name, shape] : arrays) {
+    array(name + ".npy", shape, wave);
+    all += payload(name + ".npy");
+  }
+  // A run has cotangents of no final history: what the program is given there is zeros.
+  std::fill(all.end() - 2 * 3 * 3 * 4, all.end(), '\0');
+  write("echo.bin", all);
+  const Outcome run =
+      cellc({"run", "echo.cell", "--input", "x=x.npy", "--param", "a=a.npy", "--input", "x.lag=x.lag.npy", "--state",
+             "h.lag=h.lag.npy", "--cotangent", "h=h.npy", "--solver", "sequential", "--out", "out"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  std::string expected;
+  for (const char* name : {"x", "a", "h.initial", "x.lag", "h.lag"})
+    expected += payload(std::string("out/grad.") + name + ".npy");
+  write("use.c", kLagged);
+  build({"echo.cell", "--target", "cpu-object", "--backward", "-o", "echo.o"});
+  EXPECT_EQ(shell(kCc + "use.c echo.o -o use && ./use"), "");
+  const std::string got = bytes("out.bin");
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); i += 4) {
+    float a, b;
+    std::memcpy(&a, got.data() + i, 4);
+    std::memcpy(&b, expected.data() + i, 4);
+    EXPECT_NEAR(a, b, 2e-5 * (1 + std::fabs(b))) << i / 4;
+  }
+}
+
+// What is read has the storage type, and gradients are f32.
+TEST_F(CommandBuild, BackwardOf16BitsHasGradientsOfF32) {
+  write("echo.cell", kEcho);
+  build({"echo.cell", "--target", "cpu-object", "--backward", "--dtype", "bf16", "-o", "echo.o"});
+  write("use.c",
+        "#include \"echo.h\"\nint main(void) {\n  echo_bf16_backward_arrays b = {0};\n"
+        "  const uint16_t* half = b.h_cotangent;\n  const float* start = b.h_start;\n  float* x = b.x_gradient;\n"
+        "  float* past = b.x_lag_gradient;\n  half = b.x_lag;\n"
+        "  return half || start || x || past || !echo_bf16_backward_message(1);\n}\n");
+  EXPECT_EQ(shell(kCc + "use.c echo.o -o use && ./use"), "");
+}
+
 }  // namespace
 }  // namespace cellc

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstring>
+#include <functional>
 
 #include "compiler/plan/call_directions.h"
 #include "runtime/build/compile_driver.h"
@@ -40,16 +41,16 @@ class ShippedCall {
     for (std::size_t i = 0; i < directed_.fields.size(); ++i) {
       const CallField& f = driver_.module.layout.fields[i];
       if (f.is_written()) continue;
-      const Array& array = read(directed_.fields[i], forward, cotangents);
+      const Array array = read(directed_.fields[i], forward, cotangents);
       const bool given = directed_.fields[i].quantity == Quantity::Value || !array.shape().empty();
-      if (given) place(f, spread(f, convert(array, binding_.dtype)));
+      if (given) place(f, spread(f, convert(array, f.is_storage() ? binding_.dtype : arithmetic_of(binding_.dtype))));
     }
   }
   void want() {
     for (const CallField& f : driver_.module.layout.fields) {
       if (!f.is_written()) continue;
       const std::int64_t count = f.is_rows() ? run().offsets.back() * (entries(f) + gap_) : whole(f);
-      Array array(binding_.dtype, {count});
+      Array array(arithmetic_of(binding_.dtype), {count});
       for (std::int64_t k = 0; k < count; ++k) array.set(k, 77);
       written_.emplace_back(&f, place(f, std::move(array)));
     }
@@ -71,7 +72,8 @@ class ShippedCall {
     NamedArrays all;
     for (const auto& [field, array] : written_) {
       const std::string& name = cell_.symbols[static_cast<std::size_t>(field->id)].name;
-      all.emplace_back("grad." + name + (field->kind == FieldKind::Start ? ".initial" : ""), packed(*field, *array));
+      const char* suffix = field->kind == FieldKind::Start ? ".initial" : field->is_history() ? ".lag" : "";
+      all.emplace_back("grad." + name + suffix, packed(*field, *array));
     }
     return all;
   }
@@ -84,17 +86,56 @@ class ShippedCall {
     return n;
   }
   std::int64_t whole(const CallField& f) const {
-    return entries(f) * (f.traits().layout == FieldLayout::Once ? 1 : binding_.batch);
+    return entries(f) * (f.traits().layout == FieldLayout::Once ? 1 : binding_.batch) * depth(f);
   }
-  const Array& read(const DirectedField& field, const RunOutput& forward, const Cotangents& cotangents) const {
+  std::int64_t depth(const CallField& f) const {
+    if (!f.is_history()) return 1;
+    std::vector<std::int64_t> lengths;
+    for (const AxisId a : cell_.header) lengths.push_back(run().sizes.at(a));
+    return history_depth(f.reaches, lengths);
+  }
+  /// [N, n, a…] of a state, from what `of` has of its copies that lag and, behind them, from its delay line; without a
+  /// shape where `of` has nothing.
+  Array history(const CallField& f, const std::function<const Array&(int symbol)>& of) const {
+    const std::int64_t n = depth(f), size = entries(f);
+    Array all(Dtype::F64, {binding_.batch, n, size});
+    bool any = false;
+    for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
+      const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(s)];
+      if (symbol.line_of == f.id && f.kind == FieldKind::StateHistory) {
+        const Array& line = run().histories[static_cast<std::size_t>(s)];
+        for (std::int64_t b = 0; b < binding_.batch; ++b)
+          for (std::int64_t k = 0; k < n * size; ++k) all.set(b * n * size + k, line.get((b * (n + 1) + 1) * size + k));
+        any = true;
+      }
+    }
+    for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
+      const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(s)];
+      if (symbol.lag_of != f.id || of(s).shape().empty()) continue;
+      for (std::int64_t b = 0; b < binding_.batch; ++b)
+        for (std::int64_t k = 0; k < size; ++k) all.set((b * n + symbol.lag - 1) * size + k, of(s).get(b * size + k));
+      any = true;
+    }
+    return any ? all : Array();
+  }
+  std::size_t update_of(int symbol) const {
+    std::size_t update = 0;
+    while (update < cell_.updates.size() && cell_.updates[update].symbol != symbol) ++update;
+    return update;
+  }
+  Array read(const DirectedField& field, const RunOutput& forward, const Cotangents& cotangents) const {
     static const Array none;
     const auto id = static_cast<std::size_t>(field.of.id);
     const auto of = [](const std::vector<Array>& list, std::size_t i) -> const Array& {
       return i < list.size() ? list[i] : none;
     };
     if (field.of.kind == FieldKind::Out) return of(cotangents.outs, id);
-    std::size_t update = 0;
-    while (update < cell_.updates.size() && cell_.updates[update].symbol != field.of.id) ++update;
+    if (field.of.kind == FieldKind::InputHistory) return run().histories[id];
+    if (field.of.kind == FieldKind::StateHistory)
+      return history(field.of, [&](int s) -> const Array& { return run().symbols[static_cast<std::size_t>(s)]; });
+    if (field.of.kind == FieldKind::FinalStateHistory)
+      return history(field.of, [&](int s) -> const Array& { return of(cotangents.finals, update_of(s)); });
+    const std::size_t update = update_of(field.of.id);
     if (field.of.kind == FieldKind::Final) return of(cotangents.finals, update);
     if (field.of.kind == FieldKind::State)
       return of(field.quantity == Quantity::Cotangent ? cotangents.states : forward.states, update);
@@ -121,6 +162,7 @@ class ShippedCall {
       shape = {binding_.batch, binding_.length};
     else if (f.traits().layout != FieldLayout::Once)
       shape = {binding_.batch};
+    if (f.is_history()) shape.push_back(depth(f));
     for (const int a : f.axes) shape.push_back(run().sizes.at(cell_.header[static_cast<std::size_t>(a)]));
     Array to(from.dtype(), shape);
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -157,14 +199,6 @@ std::vector<OneCell> cells() {
   for (const oracle::Example& file : oracle::all_cells())
     for (const Cell& tree : file.tree.cells) list.push_back({&file, &tree});
   return list;
-}
-
-bool has_lags(const CellGraph& cell) {
-  for (NodeId id = 0; id < cell.graph.size(); ++id)
-    if (const Node& n = cell.graph[id]; n.op == Op::Read && (n.lag != 0 || n.lag_axis != kNoAxis)) return true;
-  for (const Symbol& s : cell.symbols)
-    if (s.lag_of >= 0 || s.line_of >= 0) return true;
-  return false;
 }
 
 struct Shape {
@@ -205,6 +239,41 @@ void expect_gradients(const LoweredCell& cell, const oracle::Ranges& ranges, con
       << cell.graph.name << ", " << fmt::format("{}", shape.lengths.size()) << " sequences, gap " << shape.gap;
 }
 
+/// Rows of 16 bits: the gradients of an f32 call on the same numbers, to the bit.
+void expect_gradients_of_f32(const LoweredCell& cell, const oracle::Ranges& ranges, const CompiledDriver& of_narrow,
+                             const CompiledDriver& of_f32, Dtype dtype, const Shape& shape) {
+  oracle::Random random(11);
+  GradientTrial::Options options;
+  options.sizes = oracle::axis_lengths(cell.oracle, shape.axes);
+  options.lengths = shape.lengths;
+  options.packed = shape.packed;
+  options.reverse = shape.reverse;
+  options.defaults_given = true;
+  options.without = shape.without;
+  options.dtype = dtype;
+  const GradientTrial trial(cell.graph, cell.oracle, ranges, random, options);
+  const Binding plain = trial.bound(Dtype::F64);
+  RunOutput forward = reference_run(cell.graph, plain.run);
+  for (Array& rows : forward.states) rows = convert(rows, dtype);
+  std::vector<NamedArrays> found;
+  for (const Dtype of : {dtype, Dtype::F32}) {
+    const Binding binding = trial.bound(of);
+    ShippedCall call(cell.graph, of == dtype ? of_narrow : of_f32, binding, shape.gap);
+    call.give(forward, trial.cotangents(plain));
+    call.want();
+    ASSERT_EQ(call(), 0);
+    found.push_back(call.gradients());
+  }
+  ASSERT_EQ(found[0].size(), found[1].size());
+  for (std::size_t a = 0; a < found[0].size(); ++a) {
+    const Array &narrow = found[0][a].second, &wide = found[1][a].second;
+    ASSERT_EQ(narrow.shape(), wide.shape());
+    for (std::int64_t i = 0; i < narrow.count(); ++i)
+      ASSERT_EQ(std::bit_cast<std::uint64_t>(narrow.get(i)), std::bit_cast<std::uint64_t>(wide.get(i)))
+          << found[0][a].first << " " << i << ": " << narrow.get(i) << ", " << wide.get(i);
+  }
+}
+
 class ShippedBackward : public testing::TestWithParam<OneCell> {};
 
 TEST_P(ShippedBackward, IsThePlainSweep) {
@@ -214,15 +283,56 @@ TEST_P(ShippedBackward, IsThePlainSweep) {
   for (const Dtype dtype : turn.of(std::vector{Dtype::F64, Dtype::F32})) {
     CompileOptions compile;
     compile.dtype = dtype;
-    if (has_lags(cell.graph)) {
-      EXPECT_THROW(compile_backward_driver(cell.graph, compile), std::invalid_argument);
-      continue;
-    }
     const CompiledDriver driver = compile_backward_driver(cell.graph, compile);
     for (const Shape& shape :
          {Shape{{34, 34}, {3, 2, 3, 2}, false, false, 0, 0}, Shape{{5, 0, 1, 33}, {2, 3, 4, 2}, true, true, 0.4, 3},
           Shape{{1}, {1, 1, 1, 1}, false, true, 0, 2}, Shape{{0, 0}, {3, 2, 2, 2}, false, false, 0, 0}})
       expect_gradients(cell, file->ranges, driver, dtype, shape);
+  }
+}
+
+TEST_P(ShippedBackward, OfRowsOf16BitsIsThatOfTheSameNumbers) {
+  const auto [file, tree] = GetParam();
+  const LoweredCell cell(file->source, file->tree, *tree);
+  turns::Turn turn;
+  for (const Dtype dtype : turn.of(std::vector{Dtype::F16, Dtype::BF16})) {
+    CompileOptions compile;
+    const CompiledDriver of_f32 = compile_backward_driver(cell.graph, compile);
+    compile.dtype = dtype;
+    const CompiledDriver driver = compile_backward_driver(cell.graph, compile);
+    for (const Shape& shape :
+         {Shape{{34, 34}, {3, 2, 3, 2}, false, false, 0, 0}, Shape{{5, 0, 1, 33}, {2, 3, 4, 2}, true, true, 0.4, 3}})
+      expect_gradients_of_f32(cell, file->ranges, driver, of_f32, dtype, shape);
+  }
+}
+
+// A copy that lags and a delay line start as their state does where no history is given: the start has their gradients.
+TEST(ShippedBackwardOf, AStartHasWhatItsHistoryWouldHave) {
+  const TextCell text(
+      "cell echo[d] {\n  state h[d], g[d]\n  input x[d]\n  h' = 0.5*h - 0.2*lag(h, 3) + x\n"
+      "  g' = 0.3*g + 0.1*lag(g, 18) + h\n}\n");
+  const CompiledDriver driver = compile_backward_driver(text.cell.graph, {.dtype = Dtype::F64});
+  oracle::Random random(5);
+  for (const std::int64_t length : {0, 1, 2, 17, 19, 40}) {
+    GradientTrial::Options options;
+    options.sizes = {{"d", 3}};
+    options.lengths = {length, length};
+    options.starts_given = false;
+    const GradientTrial trial(text.cell.graph, text.cell.oracle, {}, random, options);
+    const Binding binding = trial.bound(Dtype::F64);
+    ShippedCall call(text.cell.graph, driver, binding, 0);
+    call.give(reference_run(text.cell.graph, binding.run), trial.cotangents(binding));
+    call.want();
+    for (const CallField& f : driver.module.layout.fields)
+      if (f.kind == FieldKind::StateHistory && !f.is_written()) call.forget(f);
+    ASSERT_EQ(call(), 0);
+    for (const auto& [name, array] : trial.swept())
+      for (const auto& [own, found] : call.gradients()) {
+        if (own != name || name.find(".lag") != std::string::npos) continue;
+        ASSERT_EQ(found.count(), array.count());
+        for (std::int64_t i = 0; i < array.count(); ++i)
+          EXPECT_NEAR(found.get(i), array.get(i), 1e-12) << name << ", " << length << " steps";
+      }
   }
 }
 
