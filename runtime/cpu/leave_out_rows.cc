@@ -20,6 +20,12 @@ bool may_leave_out_rows(const CellGraph& cell, const Structure& structure, const
   return true;
 }
 
+bool lanes_make_outs(const CellGraph& cell, const Structure& structure, const BoundRun& run) {
+  return structure.stages.size() == 1 && run.offsets.back() > 0 && wants_outs(cell, run.wanted) &&
+         std::none_of(cell.updates.begin(), cell.updates.end(),
+                      [&](const StateUpdate& u) { return cell.symbol_of(u).lag_of >= 0; });
+}
+
 RunArrays arrays_without_rows(const CellGraph& cell, const BoundRun& run, Dtype arithmetic) {
   RunArrays arrays;
   arrays.cell = &cell;
@@ -51,13 +57,14 @@ std::optional<RunWithoutRows> run_without_rows(CellPrograms& programs, StageToSo
   stage.outs = nullptr;
   if (found.outcome.finals.empty()) return std::nullopt;
   const std::vector<int>& states = programs.structure().stages[0].states;
+  for (Array& a : arrays.outs)
+    found.output.outs.push_back(a.shape().empty() ? std::move(a) : convert(a, programs.options().dtype));
+  if (arrays.trajectories[0].data()) return found;  // they have what else there is
   found.output.states.resize(cell.updates.size());
   found.output.finals.resize(cell.updates.size());
   for (std::size_t i = 0; i < states.size(); ++i)
     if (const auto u = static_cast<std::size_t>(states[i]); run.wanted.final(u))
       found.output.finals[u] = std::move(found.outcome.finals[i]);
-  for (Array& a : arrays.outs)
-    found.output.outs.push_back(a.shape().empty() ? std::move(a) : convert(a, programs.options().dtype));
   return found;
 }
 

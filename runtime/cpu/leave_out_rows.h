@@ -16,6 +16,10 @@ bool wants_outs(const CellGraph& cell, const Wanted& wanted);
 /// steps behind a boundary are looked at, too, so there they are kept.
 bool may_leave_out_rows(const CellGraph& cell, const Structure& structure, const BoundRun& run);
 
+/// Whether lanes that each run a whole sequence may make the outs beside rows of states, instead of a walk over these
+/// rows once they are all there.
+bool lanes_make_outs(const CellGraph& cell, const Structure& structure, const BoundRun& run);
+
 /// As a run has them, but trajectories have no memory.
 RunArrays arrays_without_rows(const CellGraph& cell, const BoundRun& run, Dtype arithmetic);
 

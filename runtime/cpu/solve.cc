@@ -99,9 +99,11 @@ void gather(SolveReport& report, StageOutcome outcome) {
   report.stages.push_back(std::move(outcome.report));
 }
 
-/// States and finals of a run, from its trajectories.
-void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& arrays, const BoundRun& run,
-                Dtype arithmetic, Dtype storage) {
+/// States and finals of a run, from its trajectories, and in the report those that nobody wants.
+RunOutput with_states(RunOutput output, const CellPrograms& programs, const RunArrays& arrays, const BoundRun& run,
+                      SolveReport& report) {
+  const CellGraph& cell = programs.cell();
+  const Dtype arithmetic = programs.arithmetic(), storage = programs.options().dtype;
   const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const Array& steps = arrays.trajectories[u];
@@ -125,6 +127,8 @@ void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& array
   if (storage != arithmetic)
     for (Array& a : output.outs)
       if (!a.shape().empty()) a = convert(a, storage);
+  say_what_stays(cell, programs.structure(), run.wanted, report);
+  return output;
 }
 
 /// The stages of a cell at the sizes of a run.
@@ -427,9 +431,11 @@ struct Solver::Impl {
     const bool narrow = storage != arithmetic;
     const BoundRun wide = narrow ? widened(given, arithmetic) : BoundRun{};
     const BoundRun& run = narrow ? wide : given;
-    bool leaves_out = may_leave_out_rows(cell, programs.structure(), run);
+    const bool leaves_rows = may_leave_out_rows(cell, programs.structure(), run);
+    bool makes_outs = leaves_rows || (lanes_make_outs(cell, programs.structure(), run) && is_decided(plan) &&
+                                      takes_whole_sequences(plan.stages, run));
     RunArrays arrays =
-        leaves_out ? arrays_without_rows(cell, run, arithmetic) : run_arrays(cell, run, arithmetic, reuse);
+        leaves_rows ? arrays_without_rows(cell, run, arithmetic) : run_arrays(cell, run, arithmetic, reuse);
     const bool repairs = solve.repair && !solve.fixed_iterations;
     for (int k = 0; k < stage_count(); ++k) {
       std::optional<StageData> made;
@@ -456,15 +462,17 @@ struct Solver::Impl {
                          tolerance,
                          absolute_of_stage(cell, programs.structure().stages[k], solve),
                          thread_count(run.threads)};
-      if (std::exchange(leaves_out, false)) {
+      if (std::exchange(makes_outs, false)) {
         const auto lanes = [&](const StageCells* of) { return stage_data(0, run, arrays, of); };
         if (std::optional<RunWithoutRows> found = run_without_rows(programs, stage, lanes)) {
           remember(warm_up, stage_count(), 0, found->outcome.report);
           gather(report, std::move(found->outcome));
-          return std::move(found->output);
+          if (leaves_rows) return std::move(found->output);
+          return with_states(std::move(found->output), programs, arrays, run, report);
         }
         made.reset();
-        arrays = run_arrays(cell, run, arithmetic, reuse);
+        if (leaves_rows) arrays = run_arrays(cell, run, arithmetic, reuse);
+        arrays.outs.clear();
       }
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
@@ -489,9 +497,7 @@ struct Solver::Impl {
       output.outs =
           rows_of(programs.after(), programs.stages().after, run, arrays, false, {{}, {}, run.wanted.outs, {}});
     output.outs.resize(cell.outs.size());
-    put_states(output, cell, arrays, run, arithmetic, storage);
-    say_what_stays(cell, programs.structure(), run.wanted, report);
-    return output;
+    return with_states(std::move(output), programs, arrays, run, report);
   }
 
   /// What a strategy left that has no repair of its own is a matter for the sequential kernel, from the first step on.
