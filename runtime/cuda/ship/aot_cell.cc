@@ -29,6 +29,21 @@
 
 namespace cellc {
 
+namespace {
+
+cellc_gradient_kernels sum_kernels(AotSource& source, Dtype real) {
+  const std::vector<std::string> uses{"gradient_arguments.cuh", "shifted_rows.cuh", "step_sums.cuh",
+                                      "shipped_sums.cuh"};
+  const auto add = [&](const char* name, const char* argument, const char* function) {
+    return source.add_call_kernel(real, name, argument, function, uses);
+  };
+  return {add("previous", "PreviousRows", "previous_rows"), add("tables", "OffsetTables", "fill_tables"),
+          add("columns", "SumsInARow", "columns_in_a_row"), add("products", "SumsInARow", "products_in_a_row"),
+          add("finish", "StepSums", "finish_sums")};
+}
+
+}  // namespace
+
 class AotBuilder {
  public:
   AotBuilder(AotCell& to, const Structure& structure, const ShipRequest& request)
@@ -63,6 +78,7 @@ class AotBuilder {
     table.copy_kernel = source_.add_call_kernel(running_, "copy", "CopyArguments", "copy_rows");
     table.offsets_kernel = source_.add_call_kernel(running_, "offsets", "OffsetsArguments", "fill_offsets");
     table.history_kernel = source_.add_call_kernel(running_, "last_steps", "LastStepsArguments", "last_steps");
+    if (request_.with_sums) to_.gradient_kernels = sum_kernels(source_, running_);
     to_.text = source_.finish();
     to_.kernels = std::move(source_.kernels);
     to_.places = std::move(source_.places);
