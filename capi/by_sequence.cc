@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 
+#include "capi/report.h"
 #include "capi/views.h"
+#include "runtime/cuda/call/queued_call.h"
 
 namespace cellc::capi {
 namespace {
@@ -28,9 +31,8 @@ bool has_params_by_sequence(const DirectedCall& call, const cellc_request& reque
   return false;
 }
 
-RequestsBySequence::RequestsBySequence(const CompiledCell& kernel, const Shape& shape, const cellc_request& request)
+RequestsBySequence::RequestsBySequence(CompiledCell& kernel, const Shape& shape, const cellc_request& request)
     : shape_(shape), all_(request), views_(request.arrays, request.arrays + request.count), request_(request) {
-  if (kernel.on_gpu) throw Misuse("params that differ by sequence are for kernels of the CPU");
   const DirectedCall& call = kernel.call(direction_named(request.direction));
   for (std::size_t i = 0; i < call.fields.size(); ++i) {
     const DirectedField& field = call.fields[i];
@@ -47,20 +49,40 @@ RequestsBySequence::RequestsBySequence(const CompiledCell& kernel, const Shape& 
       if (field.written && overlaps_itself(v.lengths, v.strides))
         throw RequestError(fmt::format("array {}: is written, and overlaps itself", field.name));
     }
+    if (view.data && kernel.on_gpu) check_on_device(kernel.on_gpu->gpu(), field.name, view, v);
     if (v.by_sequence) v.lengths.erase(v.lengths.begin());
     viewed_.push_back(std::move(v));
   }
-  // Before any is written.
-  if (request.forward_status)
-    for (std::int64_t s = 0; s < shape.sequences; ++s)
-      if (request.forward_status[s] != 0)
-        throw NotConverged(fmt::format("sequence {} of the forward run has not converged", s));
+  check_forward_status(kernel);
   one_ = *request.shape;  // which was found right
   one_.sequences = 1;
   request_.arrays = views_.data();
   request_.shape = &one_;
   cellc_report_init_sized(&sum_, sizeof sum_);
   sum_.converged = 1;
+}
+
+/// All of it, before anything is queued.
+void RequestsBySequence::check_on_device(Gpu& gpu, const std::string& name, const cellc_view& view,
+                                         const Viewed& viewed) {
+  const ViewSpan span = span_of({viewed.lengths, viewed.strides, Dtype::F32, Dtype::F32, false});
+  const GpuAddress first = std::bit_cast<GpuAddress>(view.data) + static_cast<GpuAddress>(span.first * viewed.size);
+  if (span.entries == 0) return;
+  if (const auto fault = gpu.pointer_fault(first, static_cast<std::size_t>(span.entries * viewed.size)))
+    throw RequestError(fmt::format("array {}: its address {:#x} {}", name, first, *fault));
+}
+
+/// As of a call of all: on a GPU nobody waits for it unless a report is asked for.
+void RequestsBySequence::check_forward_status(CompiledCell& kernel) {
+  request_.forward_status = nullptr;
+  if (!all_.forward_status) return;
+  if (!kernel.on_gpu) return check_converged(all_.forward_status, shape_);
+  Gpu& gpu = kernel.on_gpu->gpu();
+  const GpuStream stream = all_.on_stream ? std::bit_cast<GpuStream>(all_.stream) : 0;
+  if (!all_.report || gpu.capturing(stream) || shape_.sequences == 0) return;
+  std::vector<std::int32_t> found(static_cast<std::size_t>(shape_.sequences));
+  gpu.copy_out(found.data(), std::bit_cast<GpuAddress>(all_.forward_status), found.size() * 4, stream);
+  check_converged(found.data(), shape_);
 }
 
 const cellc_request& RequestsBySequence::of(std::int64_t s) {
@@ -87,10 +109,15 @@ const cellc_request& RequestsBySequence::of(std::int64_t s) {
     views_[i] = {static_cast<std::byte*>(from.data) + first * v.size, from.dtype, static_cast<int>(v.lengths.size()),
                  v.lengths.data(), strides};
   }
-  if (all_.forward_status) request_.forward_status = all_.forward_status + s;
+  if (all_.status) request_.status = all_.status + s;
   if (all_.report) {
     cellc_report_init_sized(&report_, sizeof report_);
     report_.status = all_.report->status ? all_.report->status + s : nullptr;
+    const auto part = [&](std::int64_t* cellc_report::*steps) {
+      return has(*all_.report, steps) && all_.report->*steps ? all_.report->*steps + s : nullptr;
+    };
+    report_.first_bad = part(&cellc_report::first_bad);
+    report_.first_non_finite = part(&cellc_report::first_non_finite);
     request_.report = &report_;
   }
   return request_;
@@ -112,14 +139,33 @@ bool RequestsBySequence::take(cellc_status status) {
   sum_.compile_ms = std::max(sum_.compile_ms, report_.compile_ms);
   sum_.run_ms += report_.run_ms;
   sum_.plan = report_.plan;
+  sum_.cache = sum_.cache == CELLC_CACHE_MISS ? sum_.cache : report_.cache;
+  add_stages();
   sum_.verified = std::max(sum_.verified, report_.verified);
   return true;
 }
 
+void RequestsBySequence::add_stages() {
+  const std::vector<StageReport>& own = last_stages();
+  if (stages_.size() != own.size()) stages_.assign(own.size(), {});
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    StageReport& sum = stages_[i];
+    sum.plan = own[i].plan;
+    sum.iterations = std::max(sum.iterations, own[i].iterations);
+    sum.max_residual = std::max(sum.max_residual, own[i].max_residual);
+    sum.error_estimate = std::max(sum.error_estimate, own[i].error_estimate);
+    sum.repaired += own[i].repaired;
+  }
+}
+
 cellc_status RequestsBySequence::finish() const {
   if (!all_.report || (status_ != CELLC_OK && status_ != CELLC_NOT_CONVERGED)) return status_;
+  last_stages() = stages_;
   cellc_report whole = sum_;
   whole.status = all_.report->status;
+  whole.stages = static_cast<int>(stages_.size());
+  if (has(*all_.report, &cellc_report::first_bad)) whole.first_bad = all_.report->first_bad;
+  if (has(*all_.report, &cellc_report::first_non_finite)) whole.first_non_finite = all_.report->first_non_finite;
   whole.size = all_.report->size;
   std::memcpy(all_.report, &whole, std::min(whole.size, sizeof whole));
   return status_;

@@ -11,8 +11,8 @@ bool has_params_by_sequence(const DirectedCall& call, const cellc_request& reque
 class RequestsBySequence {
  public:
   /// All must outlive it. Throws RequestError where an array is not of the call's shape, or is written and overlaps
-  /// itself or has one for all sequences.
-  RequestsBySequence(const CompiledCell& kernel, const Shape& shape, const cellc_request& request);
+  /// itself or has one for all sequences, or is not memory of the kernel's GPU.
+  RequestsBySequence(CompiledCell& kernel, const Shape& shape, const cellc_request& request);
 
   /// Of sequence `s`; valid until the next.
   const cellc_request& of(std::int64_t s);
@@ -22,11 +22,15 @@ class RequestsBySequence {
   cellc_status finish() const;
 
  private:
+  void check_forward_status(CompiledCell& kernel);
+  void add_stages();
+
   struct Viewed {
     std::vector<std::int64_t> lengths, strides;
     bool by_sequence, shared, rows;  ///< shared: if not by sequence, the same for all of them
     std::int64_t size;               ///< of an entry
   };
+  static void check_on_device(Gpu& gpu, const std::string& name, const cellc_view& view, const Viewed& viewed);
 
   const Shape& shape_;
   const cellc_request& all_;
@@ -37,6 +41,7 @@ class RequestsBySequence {
   cellc_request request_;
   cellc_report report_{};
   cellc_report sum_{};  ///< of the reports so far
+  std::vector<StageReport> stages_;
   cellc_status status_ = CELLC_OK;
 };
 

@@ -17,8 +17,8 @@ thread_local const CallSettings* current = nullptr;
 
 CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kernel, bool forward)
     : solve(kernel.solve) {
-  if (kernel.on_gpu)
-    throw Misuse("the options of a call are for kernels of the CPU; on a GPU a kernel's hold for all calls");
+  if (kernel.on_gpu && (o.threads != 0 || o.plan || o.cancel || o.go_on || o.run_tasks))
+    throw Misuse("threads, plan, cancel, go_on and run_tasks are for kernels of the CPU");
   if (o.threads < 0) throw Misuse(fmt::format("{} threads: expected 0 (as the kernel) or more", o.threads));
   if (o.threads > 0) threads = o.threads;
   if (o.has_tolerance) {
@@ -36,9 +36,10 @@ CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kern
   if (o.solver) {
     const auto strategy = strategy_named(o.solver);
     if (!strategy) throw Misuse(fmt::format("solver '{}': expected {}", o.solver, strategy_names()));
-    solve.solver = *strategy;
+    named = solve.solver = *strategy;
     solve.plan.clear();
   }
+  planned = o.plan != nullptr;
   if (o.plan) solve.plan = read_plan(o.plan, "options.plan", kernel.analysed.structure.stages.size());
   if (o.max_iterations > 0) solve.max_iterations = o.max_iterations;
   if (o.fixed_iterations > 0) solve.fixed_iterations = o.fixed_iterations;
@@ -49,6 +50,17 @@ CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kern
   control.host = o.host;
   control.run_tasks = o.run_tasks;
   control.pool = o.pool;
+}
+
+void CallSettings::go_step_by_step() {
+  by_driver =
+      !planned && named.value_or(Strategy::Sequential) == Strategy::Sequential && !controls && threads.value_or(1) == 1;
+  if (!planned && !named) {
+    solve.solver = Strategy::Sequential;
+    solve.plan.clear();
+    as_kernel = false;
+  }
+  if (!threads) threads = 1;
 }
 
 const CallSettings* call_settings() { return current; }

@@ -11,13 +11,19 @@ struct CallSettings {
   /// Throws Misuse and RequestError. `forward`: the call has strategies of its own.
   CallSettings(const cellc_call_options& options, const CompiledCell& kernel, bool forward);
 
+  /// Of a prepared call, which goes step by step on the calling thread where nothing else is asked for.
+  void go_step_by_step();
+
   std::optional<int> threads;
   std::optional<double> tolerance;
-  SolveOptions solve;     ///< of a forward call
-  bool as_kernel = true;  ///< `solve` is the kernel's but for the tolerance
+  SolveOptions solve;             ///< of a forward call
+  std::optional<Strategy> named;  ///< by the options
+  bool planned = false;           ///< by the options
+  bool as_kernel = true;          ///< `solve` is the kernel's but for the tolerance
   bool verify = false;
   RunControl control;
-  bool controls = false;  ///< somebody asks, or has threads
+  bool controls = false;   ///< somebody asks, or has threads
+  bool by_driver = false;  ///< of a prepared call: nothing that its driver cannot do
 };
 
 /// Of the call that the calling thread makes; null: all is as the kernel has it.

@@ -229,6 +229,13 @@ typedef struct {
   int64_t sequence_stride, step_stride;
 } cellc_array;
 
+typedef int cellc_cache;
+enum {
+  CELLC_CACHE_OFF = 0,  /* nothing was found and nothing is kept: no cache_dir, or one that cannot be written */
+  CELLC_CACHE_MISS = 1, /* some of the code was compiled, and is kept there */
+  CELLC_CACHE_HIT = 2   /* all of it was there */
+};
+
 typedef struct {
   size_t size;
   int32_t* status; /* in: null, or [sequences], written: 0 converged, 1 not */
@@ -243,11 +250,32 @@ typedef struct {
   /* Since API 1.1. With `verify` of a call's options: the largest difference of what was written from a sequential run
    * in f64, over |value| + the largest of its lane; infinite where only one of the two is a number. Else -1. */
   double verified;
+  int stages; /* since API 1.1, as what follows: of cellc_report_stage */
+  cellc_cache cache;
+  int64_t*
+      first_bad; /* in: null, or [sequences], written: a sequence's first step that has not converged; -1: all have */
+  /* in: null, or [sequences], written: a sequence's first step at which a row that was written, of a state, an out, a
+   * gradient or a tangent, has an entry that is not finite; -1: none has. Looking takes about as long as a copy of what
+   * was written, on a GPU to the host. First is the step that was made first: of a backward call the last. */
+  int64_t* first_non_finite;
 } cellc_report;
 
 CELLC_API void cellc_report_init_sized(cellc_report* report, size_t size);
 CELLC_API void cellc_report_init(cellc_report* report);
 #define cellc_report_init(report) cellc_report_init_sized(report, sizeof(cellc_report))
+
+/* One of the stages of a step, which are solved one after another (cellc_inspect_json). Since API 1.1. */
+typedef struct {
+  size_t size;              /* set by the caller */
+  const char* solver;       /* as options name it */
+  const char* reason;       /* why it was chosen */
+  int64_t segment, burn_in; /* steps of a segment, 0: the whole sequence; and how many earlier it starts */
+  int iterations;
+  double max_residual, error_estimate; /* as in cellc_report */
+  int64_t repaired;
+} cellc_stage;
+/* Of the run that the thread's last report is of: stage `number`, from 0 on. Valid until the thread's next report. */
+CELLC_API cellc_status cellc_report_stage(int number, cellc_stage* stage);
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
  * cellc_array_count. The report may be null. Any number of threads may do so at once.
@@ -408,12 +436,14 @@ CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape*
  * DLPack but in entries. Rows are [sequences, steps, axes], or [all steps, axes] with offsets, as
  * cellc_call_array_shape has them. What is only read may overlap itself; what is written may not.
  *
- * For kernels of the CPU, in cellc_apply: a param may be of 16 bits, whatever the kernel's dtype, and is widened. A
+ * A param may be of 16 bits, whatever the kernel's dtype, and is widened. In cellc_apply and cellc_apply_prepared a
  * param, its tangent and its gradient may have sequences as one more axis, the first: then each sequence runs with its
- * own, one after another, and all gradients of params are such.
+ * own, one after another, on a GPU as a call of its own on the stream, and all gradients of params are such.
  *
- * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy,
- * which is made on the calling thread. On a GPU nothing is copied, and what a cellc_array cannot say is refused. */
+ * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy. On
+ * the host it is made on the calling thread. On a GPU it is queued on the stream, in graphs too, and lies in memory
+ * that the call keeps for its shape; entries there are aligned to their size, and axes that are longer than 1 are 16 at
+ * most. */
 typedef struct {
   void* data; /* of the entry whose indices are all 0; null: as in cellc_array */
   cellc_dtype dtype;
@@ -422,8 +452,9 @@ typedef struct {
   const int64_t* strides; /* [rank], 0 and negative ones too; null: no gaps */
 } cellc_view;
 
-/* How one call goes, in the place of what the kernel was compiled with. All zeros but `size`: as the kernel. Kernels of
- * the CPU alone: on a GPU all calls of a kernel go alike, and options other than null are refused. */
+/* How one call goes, in the place of what the kernel was compiled with. All zeros but `size`: as the kernel. On a GPU
+ * solver, tolerance, iterations and verify, which copies all arrays to the host; the others are refused. There the
+ * first call of a kind compiles and allocates, and a kernel keeps workspaces of the last few shapes and options. */
 typedef struct {
   size_t size;
   int threads; /* 0: as the kernel */
@@ -478,6 +509,14 @@ CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* re
 CELLC_API cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* shape, int prepared);
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
+/* cellc_run of a request, with a report and options where it has them: `direction` and `shape` are not read, as the
+ * call has them. On a GPU the stream is that of the request, the legacy default stream where on_stream is 0.
+ *
+ * Options are of this run alone. On a CPU it goes step by step on the calling thread where they say nothing else: a
+ * tolerance changes nothing then, and `verify` compares what was written. With a solver or a plan, more threads,
+ * `cancel`, `go_on` or `run_tasks` it goes as in cellc_apply, for the call's shape; so do params by sequence. Such runs
+ * allocate, and the first of a kind compiles (cellc_compile_ahead). */
+CELLC_API cellc_status cellc_apply_prepared(cellc_call* call, const cellc_request* request);
 
 #ifdef __cplusplus
 }

@@ -204,6 +204,7 @@ class Call {
     options_ = options;
     return *this;
   }
+  const cellc_call_options* options() const { return options_ ? &*options_ : nullptr; }
   /* `forward_status` as in cellc_backward. */
   Report run(std::span<const std::int32_t> forward_status = {}) {
     const cellc_shape shape = shape_.get();
@@ -218,7 +219,7 @@ class Call {
     request.count = static_cast<int>(views_.size());
     request.forward_status = forward_status.empty() ? nullptr : forward_status.data();
     request.report = &report;
-    request.options = options_ ? &*options_ : nullptr;
+    request.options = options();
     check(cellc_apply(kernel_.get(), &request));
     return report;
   }
@@ -273,6 +274,18 @@ class PreparedCall {
   /* On the arrays of a call of the same kernel and shape. */
   void run(const Call& arrays) const {
     check(cellc_run_views(get(), arrays.views().data(), static_cast<int>(arrays.views().size())));
+  }
+  /* The same with the options of that call, and how it went. */
+  Report run_reported(const Call& arrays) const {
+    Report report;
+    cellc_request request;
+    cellc_request_init(&request);
+    request.arrays = arrays.views().data();
+    request.count = static_cast<int>(arrays.views().size());
+    request.report = &report;
+    request.options = arrays.options();
+    check(cellc_apply_prepared(get(), &request));
+    return report;
   }
 
  private:

@@ -88,7 +88,7 @@ cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* given,
     const UseHostMemory memory(k.own_memory());
     const Shape shape = read_shape(k, given);
     if (k.on_gpu) {
-      k.on_gpu->kept(shape);
+      k.on_gpu->kept(shape, k.solve);
       return;
     }
     compile_for_cpu(k, shape);

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
 
 #include "capi/call_settings.h"
+#include "capi/gpu_call.h"
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
+#include "capi/report.h"
+#include "capi/views.h"
 #include "compiler/graph/delay_lines.h"
 #include "runtime/cpu/sum_over_steps.h"
 #include "runtime/data/lagged_arrays.h"
@@ -18,12 +20,6 @@
 
 namespace cellc::capi {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 /// A call on the CPU: its values, and derivatives by number.
 class DerivativeCall {
@@ -229,13 +225,6 @@ std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Directed
   return all;
 }
 
-void check_converged(const std::int32_t* status, const Shape& shape) {
-  for (std::int64_t s = 0; status && s < shape.sequences; ++s)
-    if (status[s] != 0)
-      throw NotConverged(fmt::format(
-          "sequence {} of the forward run has not converged: derivatives about its states would mean nothing", s));
-}
-
 /// A backward or tangent call whose arrays are right.
 struct CheckedCall {
   CompiledCell& kernel;
@@ -285,7 +274,9 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
     DerivativeCall run(c.kernel, c.call, c.shape, c.expected, c.arrays);
     SolveReport solved;
     const double run_ms = c.adjoint ? run.backward(*c.adjoint, solved) : run.tangent(*c.tangent, solved);
-    if (report) fill(*report, solved, c.shape, run_ms);
+    if (!report) return;
+    fill(*report, solved, c.call.direction, c.shape, run_ms);
+    find_non_finite(*report, c.call, c.kernel.compile.dtype, c.shape, c.arrays);
   });
 }
 
@@ -312,14 +303,13 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
   if (kernel && kernel->open && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
   return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
     GpuKernel& gpu = *c.kernel.on_gpu;
-    std::vector<CallArray> places;
-    for (int i = 0; i < count; ++i)
-      places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
+    const std::vector<CallArray>& places = placed_arrays(arrays, c.call.fields.size());
     const auto status = std::bit_cast<GpuAddress>(forward_status);
     check_on_device(gpu.gpu(), c.call, c.shape, c.kernel.compile.dtype, places, status);
     const auto on = std::bit_cast<GpuStream>(stream);
+    const SolveOptions& solve = solve_on_gpu(c.kernel);
     const std::shared_ptr<CallPool> pool =
-        c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint) : gpu.kept(c.shape, c.call, *c.tangent);
+        c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint, solve) : gpu.kept(c.shape, c.call, *c.tangent, solve);
     if (!report) return pool->run(places, on, 0, nullptr);
     if (status && !gpu.gpu().capturing(on)) {
       std::vector<std::int32_t> found(static_cast<std::size_t>(c.shape.sequences));
@@ -329,7 +319,8 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
     const Clock::time_point start = Clock::now();
     SolveReport solved;
     pool->run(places, on, 0, &solved);
-    fill(*report, solved, c.shape, since(start));
+    fill(*report, solved, c.call.direction, c.shape, since(start));
+    find_non_finite(*report, c.call, c.kernel.compile.dtype, c.shape, arrays, &gpu.gpu(), on);
   });
 }
 

@@ -39,8 +39,7 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
-constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0, "", -1};
-constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan), kFirstReport = offsetof(cellc_report, plan);
+constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan);
 
 Dtype dtype_named(cellc_dtype dtype) {
   switch (dtype) {
@@ -152,9 +151,6 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
 
 cellc_options read_options(const cellc_options* given) {
   return given ? sized(given, kDefaultOptions, kFirstOptions, "options") : kDefaultOptions;
-}
-void check_report(const cellc_report* report) {
-  if (report) sized(report, kDefaultReport, kFirstReport, "the report");
 }
 
 std::unique_ptr<Solver> CompiledCell::take_solver() {
@@ -274,27 +270,6 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
   return shape;
 }
 
-void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms) {
-  report.converged = solved.converged;
-  report.max_residual = solved.max_residual;
-  report.error_estimate = solved.error_estimate;
-  report.repaired = solved.repaired;
-  report.unconverged = static_cast<std::int64_t>(solved.unconverged.size());
-  report.iterations = 0;
-  for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
-  report.compile_ms = solved.compile_ms;
-  report.run_ms = run_ms;
-  if (report.size > offsetof(cellc_report, plan)) {
-    thread_local std::string plan;
-    plan = written_plan(solved);
-    report.plan = plan.c_str();
-  }
-  if (report.size > offsetof(cellc_report, verified)) report.verified = -1;
-  if (!report.status) return;
-  std::fill_n(report.status, shape.sequences, 0);
-  for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
-}
-
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape) {
   std::vector<Expected> all;
   for (const CallField& field : kernel.layout.fields) {
@@ -400,14 +375,11 @@ extern "C" {
 // The functions of these names write the structs of the first version, whoever looked them up.
 #undef cellc_options_init
 #undef cellc_shape_init
-#undef cellc_report_init
 
 void cellc_options_init_sized(cellc_options* options, size_t size) { initialise(options, kDefaultOptions, size); }
 void cellc_shape_init_sized(cellc_shape* shape, size_t size) { initialise(shape, kDefaultShape, size); }
-void cellc_report_init_sized(cellc_report* report, size_t size) { initialise(report, kDefaultReport, size); }
 void cellc_options_init(cellc_options* options) { cellc_options_init_sized(options, kFirstOptions); }
 void cellc_shape_init(cellc_shape* shape) { cellc_shape_init_sized(shape, sizeof *shape); }
-void cellc_report_init(cellc_report* report) { cellc_report_init_sized(report, kFirstReport); }
 
 cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options, cellc_kernel** kernel) {
   return compiled(text, kernel, options, [&] {

@@ -71,8 +71,6 @@ struct CompiledCell {
 
 // Structs of callers, as this version has them.
 cellc_options read_options(const cellc_options* given);
-/// May be null; throws where it is not one.
-void check_report(const cellc_report* report);
 
 /// A shape that was found right.
 using Shape = CallShape;
@@ -101,8 +99,6 @@ inline bool is_required(const DirectedField& field, bool read) {
   return field.absent == FieldAbsent::Nothing &&
          (read || (field.of.kind != FieldKind::Input && field.of.kind != FieldKind::State));
 }
-
-void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms);
 
 CallDirection direction_named(cellc_direction direction);
 /// Rows of `part` entries lie within the array and none upon another: sequences one after another, or side by side.

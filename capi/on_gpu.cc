@@ -10,6 +10,7 @@
 #include "runtime/cuda/call/backward_call.h"
 #include "runtime/cuda/call/device_call.h"
 #include "runtime/cuda/call/tangent_call.h"
+#include "runtime/cuda/call/viewed_call.h"
 #include "runtime/data/errors.h"
 
 namespace cellc::capi {
@@ -54,16 +55,26 @@ std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cac
 GpuKernel::GpuKernel(std::shared_ptr<Gpu> gpu, const AnalysedCell& cell, Dtype dtype, const SolveOptions& solve)
     : gpu_(std::move(gpu)), cell_(cell), dtype_(dtype), solve_(solve) {}
 
-std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) {
+std::unique_ptr<QueuedCall> GpuKernel::viewed(std::unique_ptr<QueuedCall> call) const {
+  return std::make_unique<ViewedCall>(*gpu_, modules_, std::move(call));
+}
+
+std::shared_ptr<CallPool> GpuKernel::make_pool(const CallShape& shape, const SolveOptions& solve) {
   // Calls may outlive the kernel's handle, but not what it points at: cellc_call holds both.
-  return std::make_shared<CallPool>(*gpu_, [this, shape] {
-    return std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source, shape,
-                                        solve_);
+  return std::make_shared<CallPool>(*gpu_, [this, shape, solve] {
+    return viewed(std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source,
+                                               shape, solve));
   });
 }
 
-std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
-  return kept(nullptr, shape, [&] { return prepare(shape); });
+std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) { return make_pool(shape, solve_); }
+
+GpuKernel::Wish GpuKernel::wish_of(const SolveOptions& solve) {
+  return {solve.solver, solve.tolerance, solve.max_iterations, solve.fixed_iterations};
+}
+
+std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const SolveOptions& solve) {
+  return kept(nullptr, shape, wish_of(solve), [&] { return make_pool(shape, solve); });
 }
 
 void GpuKernel::trim() {
@@ -83,36 +94,43 @@ void GpuKernel::trim() {
 }
 
 template <typename Call, typename Plan>
-std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan) {
-  return kept(&plan, shape, [&] {
-    return std::make_shared<CallPool>(*gpu_, [this, shape, &call, &plan] {
-      SolveOptions solve;  // what pins the forward run says nothing of another cell; tolerances hold for both
-      solve.tolerance = solve_.tolerance;
-      return std::make_unique<Call>(*gpu_, modules_, cell_.cell, call, plan.run, plan.reads, dtype_, shape, solve);
+std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan,
+                                              const SolveOptions& given) {
+  SolveOptions solve;  // what pins the forward run says nothing of another cell; tolerances hold for both
+  solve.tolerance = given.tolerance;
+  return kept(&plan, shape, wish_of(solve), [&] {
+    return std::make_shared<CallPool>(*gpu_, [this, shape, solve, &call, &plan] {
+      return viewed(
+          std::make_unique<Call>(*gpu_, modules_, cell_.cell, call, plan.run, plan.reads, dtype_, shape, solve));
     });
   });
 }
 
-std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan) {
-  return kept_for<BackwardCall>(shape, call, plan);
+std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan,
+                                          const SolveOptions& solve) {
+  return kept_for<BackwardCall>(shape, call, plan, solve);
 }
-std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan) {
-  return kept_for<TangentCall>(shape, call, plan);
+std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan,
+                                          const SolveOptions& solve) {
+  return kept_for<TangentCall>(shape, call, plan, solve);
 }
 
-std::shared_ptr<CallPool> GpuKernel::kept(const void* plan, const CallShape& shape, const MakePool& make) {
+std::shared_ptr<CallPool> GpuKernel::kept(const void* plan, const CallShape& shape, const Wish& wish,
+                                          const MakePool& make) {
   std::shared_ptr<Kept> entry;
   std::list<std::shared_ptr<Kept>> gone;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(shapes_.begin(), shapes_.end(),
-                                    [&](const auto& k) { return k->plan == plan && k->shape == shape; });
+    const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& k) {
+      return k->plan == plan && k->wish == wish && k->shape == shape;
+    });
     if (found != shapes_.end()) {
       shapes_.splice(shapes_.begin(), shapes_, found);
     } else {
       shapes_.push_front(std::make_shared<Kept>());
       shapes_.front()->plan = plan;
       shapes_.front()->shape = shape;
+      shapes_.front()->wish = wish;
     }
     entry = shapes_.front();
     // The oldest go, unless somebody is about to run them or a graph still holds their memory.

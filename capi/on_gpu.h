@@ -31,23 +31,39 @@ class GpuKernel {
   Gpu& gpu() { return *gpu_; }
   /// Workspace of its own for a shape.
   std::shared_ptr<CallPool> prepare(const CallShape& shape);
-  /// The same for calls that name a shape each time: kept for the last few shapes.
-  std::shared_ptr<CallPool> kept(const CallShape& shape);
-  /// The same of backward and tangent calls by this plan.
-  std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan);
-  std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan);
+  /// The same for calls that name a shape each time, and may go otherwise than the kernel: kept for the last few.
+  std::shared_ptr<CallPool> kept(const CallShape& shape, const SolveOptions& solve);
+  /// The same of backward and tangent calls by this plan, of whose options the tolerance counts.
+  std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan,
+                                 const SolveOptions& solve);
+  std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan,
+                                 const SolveOptions& solve);
   /// Frees what is kept of shapes that nobody runs and no graph holds.
   void trim();
 
  private:
+  /// The same on arrays with any strides.
+  std::unique_ptr<QueuedCall> viewed(std::unique_ptr<QueuedCall> call) const;
   template <typename Call, typename Plan>
-  std::shared_ptr<CallPool> kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan);
+  std::shared_ptr<CallPool> kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan,
+                                     const SolveOptions& solve);
+  std::shared_ptr<CallPool> make_pool(const CallShape& shape, const SolveOptions& solve);
+  /// What calls may ask for each.
+  struct Wish {
+    Strategy solver = Strategy::Auto;
+    std::optional<double> tolerance;
+    int max_iterations = 0;
+    std::optional<int> fixed_iterations;
+    bool operator==(const Wish&) const = default;
+  };
+  static Wish wish_of(const SolveOptions& solve);
   using MakePool = std::function<std::shared_ptr<CallPool>()>;
-  std::shared_ptr<CallPool> kept(const void* plan, const CallShape& shape, const MakePool& make);
+  std::shared_ptr<CallPool> kept(const void* plan, const CallShape& shape, const Wish& wish, const MakePool& make);
 
   struct Kept {
     const void* plan;  ///< null: forward
     CallShape shape;
+    Wish wish;
     std::mutex making;               ///< held by who makes the pool
     std::shared_ptr<CallPool> pool;  ///< read and set under mutex_
   };

@@ -14,6 +14,7 @@
 #include "capi/by_sequence.h"
 #include "capi/call_settings.h"
 #include "capi/guard.h"
+#include "capi/report.h"
 
 namespace cellc::capi {
 namespace {
@@ -22,7 +23,7 @@ using Lengths = std::vector<std::int64_t>;
 
 /// Copies entries of Size bytes; strides in entries.
 template <std::size_t Size>
-void copy_entries(const Lengths& lengths, std::byte* to, const Lengths& to_strides, const std::byte* from,
+void copy_of_size(const Lengths& lengths, std::byte* to, const Lengths& to_strides, const std::byte* from,
                   const Lengths& from_strides, std::size_t axis) {
   if (axis == lengths.size()) {
     std::memcpy(to, from, Size);
@@ -35,20 +36,20 @@ void copy_entries(const Lengths& lengths, std::byte* to, const Lengths& to_strid
     return;
   }
   for (std::int64_t i = 0; i < lengths[axis]; ++i)
-    copy_entries<Size>(lengths, to + i * to_step, to_strides, from + i * from_step, from_strides, axis + 1);
+    copy_of_size<Size>(lengths, to + i * to_step, to_strides, from + i * from_step, from_strides, axis + 1);
 }
 
-void copy(Dtype dtype, const Lengths& lengths, void* to, const Lengths& to_strides, const void* from,
-          const Lengths& from_strides) {
-  const auto run = size_of(dtype) == 8 ? copy_entries<8> : size_of(dtype) == 4 ? copy_entries<4> : copy_entries<2>;
+}  // namespace
+
+void copy_entries(Dtype dtype, const Lengths& lengths, void* to, const Lengths& to_strides, const void* from,
+                  const Lengths& from_strides) {
+  const auto run = size_of(dtype) == 8 ? copy_of_size<8> : size_of(dtype) == 4 ? copy_of_size<4> : copy_of_size<2>;
   run(lengths, static_cast<std::byte*>(to), to_strides, static_cast<const std::byte*>(from), from_strides, 0);
 }
 
-Lengths dense_strides(const Lengths& lengths) {
-  Lengths strides(lengths.size(), 1);
-  for (std::size_t i = lengths.size(); i-- > 1;) strides[i - 1] = strides[i] * lengths[i];
-  return strides;
-}
+namespace {
+
+thread_local const std::vector<std::optional<CallView>>* device_views = nullptr;
 
 /// One view against the array that the call has in its place.
 struct ViewOf {
@@ -84,6 +85,16 @@ struct ViewOf {
       refuse(fmt::format("has strides [{}], which reach beyond any memory",
                          fmt::join(view.strides, view.strides + rank, ", ")));
     return dense;
+  }
+
+  /// Whether kernels that copy can take it.
+  void check_for_device(const cellc_view& view) const {
+    const auto axes = std::count_if(lengths.begin(), lengths.end(), [](std::int64_t n) { return n > 1; });
+    if (axes > static_cast<std::ptrdiff_t>(kMostViewAxes))
+      refuse(fmt::format("has {} axes; with such strides a call on a GPU takes {}", axes, kMostViewAxes));
+    const std::size_t size = view.dtype == CELLC_F64 ? 8 : view.dtype == CELLC_F32 ? 4 : 2;
+    if (std::bit_cast<std::uintptr_t>(view.data) % size != 0)
+      refuse(fmt::format("is not aligned to the {} bytes of an entry", size));
   }
 
   /// The array as a call takes it; false: only a copy will do.
@@ -136,7 +147,7 @@ bool is_narrow(cellc_dtype dtype) { return dtype == CELLC_F16 || dtype == CELLC_
 void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype storage, const cellc_view* views, int count,
                         bool on_gpu) {
   arrays_.clear();
-  copies_.clear();
+  clear();
   if (!views && count > 0) throw Misuse("the arrays are a null pointer");
   if (count != static_cast<int>(call.fields.size()))
     throw Misuse("the number of arrays is not that of the kernel (cellc_call_array_count)");
@@ -145,37 +156,77 @@ void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype stor
     const DirectedField& field = call.fields[i];
     arrays_.push_back({view.data, 0, view.dtype, 0, 0});
     const ViewOf of{field, shape, dtype_of(field, storage), array_shape(field.of, shape)};
-    if (view.data && field.of.kind == FieldKind::Param && field.quantity == Quantity::Value && !on_gpu &&
-        is_narrow(view.dtype)) {
-      // Arithmetic has each of its numbers.
-      const Dtype narrow = view.dtype == CELLC_F16 ? Dtype::F16 : Dtype::BF16;
-      Array dense = Array::uninitialised(narrow, of.lengths);
-      copy(narrow, of.lengths, dense.data(), dense_strides(of.lengths), view.data, of.strides(view));
-      copies_.push_back({false, convert(dense, of.dtype), nullptr, {}});
-      arrays_.back() = {copies_.back().memory.data(), copies_.back().memory.count(), c_dtype(of.dtype), 0, 0};
+    const bool widened = view.data && field.of.kind == FieldKind::Param && field.quantity == Quantity::Value &&
+                         is_narrow(view.dtype) && c_dtype(of.dtype) != view.dtype;
+    if (!view.data || (view.dtype != c_dtype(of.dtype) && !widened)) continue;  // the call itself looks at both
+    Lengths strides = of.strides(view);
+    if (!widened && of.as_array(view, strides, arrays_.back())) continue;
+    if (field.written && overlaps_itself(of.lengths, strides)) of.refuse("is written, and overlaps itself");
+    const Dtype given = !widened ? of.dtype : view.dtype == CELLC_F16 ? Dtype::F16 : Dtype::BF16;
+    if (on_gpu) {
+      of.check_for_device(view);
+      on_device_.resize(call.fields.size());
+      on_device_[i] = CallView{of.lengths, std::move(strides), given, of.dtype, field.written};
+      arrays_.back() = {view.data, all_entries(field.of, shape), c_dtype(of.dtype), 0, 0};
       continue;
     }
-    if (!view.data || view.dtype != c_dtype(of.dtype)) continue;  // the call itself looks at both
-    Lengths strides = of.strides(view);
-    if (of.as_array(view, strides, arrays_.back())) continue;
-    if (on_gpu)
-      of.refuse(
-          "has strides that a call on a GPU does not take: those of sequences and steps may differ, entries of a row "
-          "lie "
-          "one after another, aligned to their size");
-    if (field.written && overlaps_itself(of.lengths, strides)) of.refuse("is written, and overlaps itself");
-    Copy made{field.written, Array::uninitialised(of.dtype, of.lengths), view.data, std::move(strides)};
-    if (!field.written)
-      copy(of.dtype, of.lengths, made.memory.data(), dense_strides(of.lengths), view.data, made.strides);
-    arrays_.back() = {made.memory.data(), made.memory.count(), view.dtype, 0, 0};
-    copies_.push_back(std::move(made));
+    if (widened) {
+      // Arithmetic has each of its numbers.
+      Array dense = Array::uninitialised(given, of.lengths);
+      copy_entries(given, of.lengths, dense.data(), dense_strides(of.lengths), view.data, strides);
+      copies_.push_back({false, convert(dense, of.dtype), nullptr, {}});
+    } else {
+      Copy made{field.written, Array::uninitialised(of.dtype, of.lengths), view.data, std::move(strides)};
+      if (!field.written)
+        copy_entries(of.dtype, of.lengths, made.memory.data(), dense_strides(of.lengths), view.data, made.strides);
+      copies_.push_back(std::move(made));
+    }
+    arrays_.back() = {copies_.back().memory.data(), copies_.back().memory.count(), c_dtype(of.dtype), 0, 0};
   }
 }
+
+const std::vector<CallArray>& placed_arrays(const cellc_array* arrays, std::size_t count) {
+  thread_local std::vector<CallArray> places;  // a repeated call allocates nothing
+  places.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool viewed = device_views && i < device_views->size() && (*device_views)[i];
+    places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride,
+                      viewed ? &*(*device_views)[i] : nullptr});
+  }
+  return places;
+}
+
+Array on_host(Gpu& gpu, GpuStream stream, const DirectedField& field, Dtype storage, const Shape& shape,
+              const CallArray& array) {
+  const Dtype own = dtype_of(field, storage);
+  CallView rows{array_shape(field.of, shape), {}, own, own, field.written};
+  rows.strides = dense_strides(rows.lengths);
+  if (field.of.is_rows() && shape.rows > 0) {
+    const cellc_strides full = strides_of(field.of, shape, {array.sequence_stride, array.step_stride});
+    if (!shape.packed()) rows.strides[0] = full.sequence;
+    rows.strides[shape.packed() ? 0 : 1] = full.step;
+  }
+  const CallView& view = array.view ? *array.view : rows;
+  const ViewSpan span = span_of(view);
+  Array dense = Array::uninitialised(view.given, view.lengths),
+        memory = Array::uninitialised(view.given, {span.entries});
+  const auto size = static_cast<std::int64_t>(size_of(view.given));
+  if (span.entries > 0)
+    gpu.copy_out(memory.data(), array.data + static_cast<GpuAddress>(span.first * size),
+                 static_cast<std::size_t>(span.entries * size), stream);
+  copy_entries(view.given, view.lengths, dense.data(), dense_strides(view.lengths),
+               static_cast<const std::byte*>(memory.data()) - span.first * size, view.strides);
+  return convert(dense, view.kept);
+}
+
+UseDeviceViews::UseDeviceViews(const ViewedArrays& views) : before_(device_views) { device_views = &views.on_device(); }
+UseDeviceViews::~UseDeviceViews() { device_views = before_; }
 
 void ViewedArrays::write_back() const {
   for (const Copy& c : copies_)
     if (c.written)
-      copy(c.memory.dtype(), c.memory.shape(), c.data, c.strides, c.memory.data(), dense_strides(c.memory.shape()));
+      copy_entries(c.memory.dtype(), c.memory.shape(), c.data, c.strides, c.memory.data(),
+                   dense_strides(c.memory.shape()));
 }
 
 namespace {
@@ -202,6 +253,31 @@ bool has_results(cellc_status status, cellc_direction direction) {
 }
 
 }  // namespace
+
+cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSettings* settings) {
+  CompiledCell& k = opened(kernel);
+  const UseCallSettings use(settings);
+  const UseHostMemory memory(k.own_memory());
+  const DirectedCall& call = k.call(direction_named(r.direction));
+  const Shape shape = read_shape(k, r.shape);
+  const auto apply_one = [&](const cellc_request& one, const Shape& of) {
+    ViewedArrays views;
+    views.read(call, of, k.compile.dtype, one.arrays, one.count, k.on_gpu.has_value());
+    const UseDeviceViews use_views(views);
+    const cellc_status found = call_on(kernel, one, views);
+    if (has_results(found, one.direction)) views.write_back();
+    return found;
+  };
+  if (!has_params_by_sequence(call, r)) return apply_one(r, shape);
+  check_report(r.report);
+  RequestsBySequence requests(k, shape, r);
+  for (std::int64_t s = 0; s < shape.sequences; ++s) {
+    const cellc_request& one = requests.of(s);
+    if (!requests.take(apply_one(one, read_shape(k, one.shape)))) break;
+  }
+  return requests.finish();
+}
+
 }  // namespace cellc::capi
 
 using namespace cellc;
@@ -222,28 +298,7 @@ cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
     if (r.options)
       settings.emplace(sized(r.options, cellc_call_options{}, sizeof(cellc_call_options), "the options of the call"), k,
                        r.direction == CELLC_FORWARD);
-    const UseCallSettings use(settings ? &*settings : nullptr);
-    const UseHostMemory memory(k.own_memory());
-    const DirectedCall& call = k.call(direction_named(r.direction));
-    const Shape shape = read_shape(k, r.shape);
-    const auto apply = [&](const cellc_request& one, const Shape& of) {
-      ViewedArrays views;
-      views.read(call, of, k.compile.dtype, one.arrays, one.count, k.on_gpu.has_value());
-      const cellc_status found = call_on(kernel, one, views);
-      if (has_results(found, one.direction)) views.write_back();
-      return found;
-    };
-    if (!has_params_by_sequence(call, r)) {
-      status = apply(r, shape);
-      return;
-    }
-    check_report(r.report);
-    RequestsBySequence requests(k, shape, r);
-    for (std::int64_t s = 0; s < shape.sequences; ++s) {
-      const cellc_request& one = requests.of(s);
-      if (!requests.take(apply(one, read_shape(k, one.shape)))) break;
-    }
-    status = requests.finish();
+    status = apply(kernel, r, settings ? &*settings : nullptr);
   });
   return outcome == CELLC_OK ? status : outcome;
 }

@@ -60,6 +60,9 @@ void check_request(const BuildOptions& options) {
     throw UsageError(fmt::format(
         "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time",
         options.solver));
+  if (solver == Strategy::Relaxation)
+    throw UsageError(fmt::format(
+        "--solver {}: the host looks at every iteration, and calls of what is built wait for nothing", options.solver));
   if (cuda && !options.cpu.empty())
     throw UsageError(
         fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));

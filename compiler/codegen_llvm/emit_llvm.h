@@ -40,6 +40,10 @@ struct EmitOptions {
   /// Every call's lanes are whole vectors: plain loads and stores instead of masked ones, from which a
   /// processor cannot forward what the next step reads.
   bool whole_vectors = false;
+  /// Rows of one number lie at the same distance in every array that has as wide numbers: one offset finds all of them.
+  bool even_rows = false;
+  /// Where all lanes of a call fit into one vector, a second loop over time keeps states and params in registers.
+  bool one_vector = false;
   std::string functions = "cellc.kernel";  ///< kernel N is the function of this name and ".N"
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "compiler/codegen_llvm/emit_llvm_text.h"
 
@@ -11,6 +12,8 @@ namespace cellc {
 namespace {
 /// LLVM reduces the strength of no more values of a loop than this, and so does not carry them after all.
 constexpr std::size_t kMostCarriedRows = 200;
+/// States, and numbers that are the same at every step, that stay in registers or, beyond those, on the stack.
+constexpr std::size_t kMostHeld = 100;
 }  // namespace
 
 KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options,
@@ -21,13 +24,46 @@ KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& op
       options_(options),
       functions_(functions),
       f64_(options.storage == Storage::F64),
-      wide_(options.vector_bits / (f64_ ? 64 : 32)) {}
+      wide_(options.vector_bits / (f64_ ? 64 : 32)) {
+  for (std::size_t u = 0; u < plan.cell.updates.size() && !plan.options.narrow_storage; ++u)
+    if (plan.state_kernel[u] == kernel && plan.cell.symbols[plan.cell.updates[u].symbol].axes.empty())
+      held_[static_cast<int>(u)];
+  if (held_.size() > kMostHeld) held_.clear();
+}
 
 std::string KernelEmitter::fresh(const char* stem) { return fmt::format("%{}{}", stem, counter_++); }
+
+bool KernelEmitter::fits_one_vector(const Plan& plan, const Kernel& kernel) {
+  const AxisId split = plan.split_axis;
+  if (kernel.once || split == kNoAxis || plan.options.narrow_storage || kernel.nests.empty()) return false;
+  const auto index = static_cast<int>(&kernel - plan.kernels.data());
+  bool any = false;
+  for (std::size_t u = 0; u < plan.state_kernel.size(); ++u) {
+    if (plan.state_kernel[u] != index) continue;
+    if (plan.cell.symbols[plan.cell.updates[u].symbol].axes != std::vector<AxisId>{split}) return false;
+    any = true;
+  }
+  return any && std::all_of(kernel.nests.begin(), kernel.nests.end(), [&](const Nest& n) {
+           const bool lanes = n.loops == std::vector<std::vector<AxisId>>{{split}} && n.vector_axis == split;
+           return !n.is_reduction() && (n.loops.empty() || lanes) &&
+                  std::none_of(n.nodes.begin(), n.nodes.end(),
+                               [&](NodeId id) { return llvm_math::has_function(plan.cell.graph[id].op); }) &&
+                  std::all_of(n.loads.begin(), n.loads.end(), [](const Access& a) { return a.lag_axis == kNoAxis; });
+         });
+}
+
+void KernelEmitter::expect_one_vector(std::vector<Slot> known) {
+  slots = std::move(known);
+  one_vector_ = true;
+  for (std::size_t u = 0; u < plan_.state_kernel.size(); ++u)
+    if (plan_.state_kernel[u] == kernel_index_) held_[static_cast<int>(u)];
+}
 
 std::string KernelEmitter::slot(SlotKind kind, int id) {
   const auto [it, first] = slot_names_.try_emplace({kind, id});
   if (!first) return it->second;
+  auto place = std::find(slots.begin(), slots.end(), Slot{kind, id});
+  if (place == slots.end()) place = slots.insert(slots.end(), {kind, id});
   static constexpr struct {
     const char* stem;
     bool number;
@@ -38,9 +74,8 @@ std::string KernelEmitter::slot(SlotKind kind, int id) {
   const auto [stem, number] = kinds[static_cast<std::size_t>(kind)];
   const std::string name = fmt::format("%{}.{}", stem, id);
   fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,
-                 slots.size());
+                 place - slots.begin());
   fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name, number ? "i64" : "ptr");
-  slots.push_back({kind, id});
   return it->second = name;
 }
 
@@ -64,12 +99,23 @@ std::string KernelEmitter::length_of(const std::vector<AxisId>& axes) {
   return lengths_[key] = name;
 }
 
+Home KernelEmitter::row_of(int state) const {
+  return {Place::StateRow, state, plan_.cell.symbols[plan_.cell.updates[static_cast<std::size_t>(state)].symbol].axes};
+}
+
 /// The row that step t reads or writes; moves with the loop over time.
-std::string KernelEmitter::row(SlotKind kind, int id, SlotKind step) {
-  const auto [it, first] = rows_.try_emplace({kind, id});
-  if (first) {
-    const std::string start = slot(kind, id), stride = slot(step, id);
-    it->second = {start + ".row", start, stride};
+std::string KernelEmitter::row(SlotKind kind, const Home& home, SlotKind step) {
+  const auto [it, first] = rows_.try_emplace({kind, home.id});
+  if (!first) return it->second.name;
+  const std::string start = slot(kind, home.id);
+  it->second = {start + ".row", start, ""};
+  if (options_.even_rows && home.dims.empty()) {
+    it->second.even = stored_narrow(home) ? 2 : element_bits() / 8;
+    std::string& even = even_steps_[it->second.even];
+    if (even.empty()) even = slot(step, home.id);
+    it->second.step = even;
+  } else {
+    it->second.step = slot(step, home.id);
   }
   return it->second.name;
 }
@@ -83,24 +129,58 @@ std::string KernelEmitter::base(const Home& home) {
     case Place::Temp:
       return slot(SlotKind::Temp, home.id);
     case Place::Input:
-      return row(SlotKind::InputRow, home.id, SlotKind::InputStep);
+      return row(SlotKind::InputRow, home, SlotKind::InputStep);
     case Place::Out:
-      return row(SlotKind::OutRow, home.id, SlotKind::OutStep);
+      return row(SlotKind::OutRow, home, SlotKind::OutStep);
     case Place::Chunk:
-      return row(SlotKind::ChunkRow, home.id, SlotKind::ChunkStep);
+      return row(SlotKind::ChunkRow, home, SlotKind::ChunkStep);
     case Place::StateRow:
-      return row(SlotKind::StateRow, home.id, SlotKind::StateStep);
+      return row(SlotKind::StateRow, home, SlotKind::StateStep);
     case Place::StateOld:
     case Place::StateNew: {
       // Another kernel sees new states in the rows they were written to.
       const bool own = plan_.state_kernel[home.id] == kernel_index_;
-      if (own) carried_.insert(home.id);
+      if (own && !held_.contains(home.id)) carried_.insert(home.id);
       if (home.place == Place::StateOld) return fmt::format("%old.{}.row", home.id);
       if (plan_.options.narrow_storage) return fmt::format("%new.{}.row", home.id);
-      return row(SlotKind::StateRow, home.id, SlotKind::StateStep);
+      return row(SlotKind::StateRow, home, SlotKind::StateStep);
     }
   }
   throw std::logic_error("emit: no such place");
+}
+
+/// A state of one number: what the next step reads of it is a register, which no store has to reach memory for.
+bool KernelEmitter::is_held(const Home& home) const { return home.place == Place::StateOld && held_.contains(home.id); }
+
+/// A number of a param's: stores into rows might change it for all that LLVM knows, so it would be loaded every step.
+bool KernelEmitter::is_coefficient(const Reference& r) const {
+  if (kernel_.once || (r.home->place != Place::Param && r.home->place != Place::Once)) return false;
+  if (coefficients_.size() >= kMostHeld && !coefficients_.contains(r.load->node)) return false;
+  // Of a vector that is the only one, all lanes at once.
+  if (one_vector_ && r.lanes && r.contiguous) return true;
+  return std::none_of(r.index.begin(), r.index.end(), [](const Index& i) { return i.is_axis(); });
+}
+
+std::string KernelEmitter::coefficient(const Reference& r) {
+  const auto [it, first] = coefficients_.try_emplace(r.load->node);
+  if (!first) return it->second;
+  const int lanes = std::exchange(lanes_, r.lanes ? wide_ : 1);
+  const std::string mask = r.lanes ? one_mask() : std::string();
+  std::string code = std::exchange(code_, std::move(begin_));
+  std::string pointer = base(*r.home);
+  for (std::size_t i = 0; i < r.index.size(); ++i) {
+    const bool lane = r.index[i].is_axis();
+    if (!lane && r.index[i].literal == 0) continue;
+    const std::string offset = fresh("at"), moved = fresh("p");
+    const std::string position = lane ? "%lane_begin" : fmt::format("{}", r.index[i].literal);
+    line("{} = mul i64 {}, {}", offset, position, stride(*r.home, i));
+    line("{} = getelementptr {}, ptr {}, i64 {}", moved, storage_type(*r.home), pointer, offset);
+    pointer = moved;
+  }
+  it->second = load(*r.home, pointer, r.lanes, true, "1", mask);
+  begin_ = std::exchange(code_, std::move(code));
+  lanes_ = lanes;
+  return it->second;
 }
 
 std::string KernelEmitter::steps_so_far() {
@@ -158,6 +238,22 @@ void KernelEmitter::label(const std::string& name) {
   block_ = name;
 }
 
+/// Of the lanes of a call whose lanes fit into one vector; empty: they fill it.
+const std::string& KernelEmitter::one_mask() {
+  if (one_mask_) return *one_mask_;
+  one_mask_.emplace();
+  if (options_.whole_vectors) return *one_mask_;
+  const int lanes = std::exchange(lanes_, wide_);
+  std::string code = std::exchange(code_, std::move(begin_));
+  one_mask_ = lane_mask("%lane_begin", "%lane_end");
+  begin_ = std::exchange(code_, std::move(code));
+  lanes_ = lanes;
+  return *one_mask_;
+}
+
+/// The block from which the loop over time is entered.
+const char* KernelEmitter::before_time() const { return held_.empty() && begin_.empty() ? "%entry" : "%begin"; }
+
 /// Tested at the top, so that a range without positions is no special case and what is carried
 /// can be used after the loop under the name that it has inside.
 KernelEmitter::OpenLoop KernelEmitter::open_loop(const std::string& begin, const std::string& end,
@@ -207,9 +303,12 @@ std::string KernelEmitter::emit(const std::string& function) {
   if (kernel_.once) {
     return head + "entry:\n" + entry_ + code_ + "  ret void\n}\n";
   }
-  const Motion motion = carried_.size() + rows_.size() <= kMostCarriedRows ? carried_rows() : computed_rows();
-  return head + "entry:\n" + entry_ + "  br label %time\ntime:\n" +
-         "  %t = phi i64 [ 0, %entry ], [ %t.next, %step.next ]\n" + motion.carried +
+  Motion motion = carried_.size() + rows_.size() <= kMostCarriedRows ? carried_rows() : computed_rows();
+  carry_held(motion);
+  if (!begin_.empty())
+    begin_ = "  %any = icmp sgt i64 %steps, 0\n  br i1 %any, label %begin, label %done\nbegin:\n" + begin_;
+  return head + "entry:\n" + entry_ + begin_ + "  br label %time\ntime:\n" +
+         fmt::format("  %t = phi i64 [ 0, {} ], [ %t.next, %step.next ]\n", before_time()) + motion.carried +
          "  %t.more = icmp slt i64 %t, %steps\n  br i1 %t.more, label %step, label %done\nstep:\n" + motion.first +
          top_ + code_ + "  br label %step.next\nstep.next:\n  %t.next = add i64 %t, 1\n" + motion.last +
          "  br label %time\ndone:\n  ret void\n}\n";
@@ -220,23 +319,63 @@ KernelEmitter::Motion KernelEmitter::carried_rows() {
   Motion motion;
   const auto put = [](std::string& text, const std::string& s) { text += "  " + s + "\n"; };
   std::string& phis = motion.carried;
+  const std::string before = before_time();
   for (const int state : carried_) {
     const std::string old = slot(SlotKind::StateOld, state);
     const bool narrow = plan_.options.narrow_storage;
     const std::string written =
-        narrow ? fmt::format("%new.{}.row", state) : row(SlotKind::StateRow, state, SlotKind::StateStep);
-    put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}, %step.next ]", old, written));
+        narrow ? fmt::format("%new.{}.row", state) : row(SlotKind::StateRow, row_of(state), SlotKind::StateStep);
+    put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}, %step.next ]", old, written, before));
     if (!narrow) continue;
     // Two buffers by turns; the first old state stays where the caller has it.
     const std::string fresh_state = slot(SlotKind::StateNew, state), spare = slot(SlotKind::StateSpare, state);
-    put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}.row, %step.next ]", fresh_state, spare));
-    put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}.row, %step.next ]", spare, fresh_state));
+    put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}.row, %step.next ]", fresh_state, spare, before));
+    put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}.row, %step.next ]", spare, fresh_state, before));
   }
+  carry_offsets(motion);
   for (const auto& [key, r] : rows_) {
-    put(phis, fmt::format("{0} = phi ptr [ {1}, %entry ], [ {0}.next, %step.next ]", r.name, r.first));
+    if (r.even) continue;
+    put(phis, fmt::format("{0} = phi ptr [ {1}, {2} ], [ {0}.next, %step.next ]", r.name, r.first, before));
     put(motion.last, fmt::format("{0}.next = getelementptr i8, ptr {0}, i64 {1}", r.name, r.step));
   }
   return motion;
+}
+
+/// Rows of one number, that follow each other at one distance: the loop carries an offset for all of them.
+void KernelEmitter::carry_offsets(Motion& motion) {
+  for (const auto& [bytes, step] : even_steps_) {
+    fmt::format_to(std::back_inserter(motion.carried),
+                   "  %offset.{0} = phi i64 [ 0, {1} ], [ %offset.{0}.next, %step.next ]\n", bytes, before_time());
+    fmt::format_to(std::back_inserter(motion.last), "  %offset.{0}.next = add i64 %offset.{0}, {1}\n", bytes, step);
+  }
+  // Whoever carries one of these rows on reads it where the loop begins again.
+  for (const auto& [key, r] : rows_)
+    if (r.even)
+      fmt::format_to(std::back_inserter(motion.first), "  {} = getelementptr i8, ptr {}, i64 %offset.{}\n", r.name,
+                     r.first, r.even);
+}
+
+/// States in registers: the loop carries the numbers themselves.
+void KernelEmitter::carry_held(Motion& motion) {
+  lanes_ = one_vector_ ? wide_ : 1;
+  for (const auto& [state, next] : held_) {
+    const std::string old = fmt::format("%old.{}", state), start = slot(SlotKind::StateOld, state);
+    if (one_vector_) {
+      const std::string mask = one_mask();
+      std::string code = std::exchange(code_, std::move(begin_));
+      const std::string first = fresh("p");
+      line("{} = getelementptr {}, ptr {}, i64 %lane_begin", first, scalar_type(), start);
+      const std::string held = load(row_of(state), first, true, true, "1", mask);
+      begin_ = std::exchange(code_, std::move(code));
+      fmt::format_to(std::back_inserter(motion.carried), "  {0}.held = phi {1} [ {2}, %begin ], [ {3}, %step.next ]\n",
+                     old, type(), held, next);
+      continue;
+    }
+    fmt::format_to(std::back_inserter(begin_), "  {0}.start = load {1}, ptr {2}, align {3}\n", old, scalar_type(),
+                   start, element_bits() / 8);
+    fmt::format_to(std::back_inserter(motion.carried),
+                   "  {0}.held = phi {1} [ {0}.start, %begin ], [ {2}, %step.next ]\n", old, scalar_type(), next);
+  }
 }
 
 /// The same rows made of t: a loop that carries thousands of values is what no allocator of registers is made for.
@@ -253,7 +392,7 @@ KernelEmitter::Motion KernelEmitter::computed_rows() {
       put(fmt::format("{0}.row = select i1 %t.odd, ptr {1}, ptr {0}", fresh_state, spare));
       put(fmt::format("{0}.last = select i1 %t.odd, ptr {1}, ptr {2}", old, fresh_state, spare));
     } else {
-      row(SlotKind::StateRow, state, SlotKind::StateStep);
+      row(SlotKind::StateRow, row_of(state), SlotKind::StateStep);
       const std::string first = slot(SlotKind::StateRow, state), step = slot(SlotKind::StateStep, state);
       put(fmt::format("{0}.bytes = mul i64 %t.before, {1}", old, step));
       put(fmt::format("{0}.last = getelementptr i8, ptr {1}, i64 {0}.bytes", old, first));

@@ -1,6 +1,7 @@
 #pragma once
 // Writes the text of one kernel, nest by nest. Private to emit_llvm*.cc.
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -18,10 +19,18 @@ class KernelEmitter {
   std::string emit(const std::string& function);
   std::vector<Slot> slots;
 
+  /// For calls whose lanes fit into one vector, with the slots of another emitter of the same kernel before its own.
+  void expect_one_vector(std::vector<Slot> known);
+  /// Whether a kernel's states can stay in one vector each: nothing but elementwise loops over the axis that is cut, of
+  /// operations of a few instructions: functions take more time than memory does.
+  static bool fits_one_vector(const Plan& plan, const Kernel& kernel);
+  int lanes_of_vector() const { return wide_; }
+
  private:
   // A pointer that moves one row a step.
   struct Row {
     std::string name, first, step;
+    int even = 0;  ///< bytes of its one number, where such rows are found by one offset
   };
   // An access of the current nest on its way from base address to element.
   struct Reference {
@@ -60,9 +69,17 @@ class KernelEmitter {
   std::string slot(SlotKind kind, int id);
   std::string length(AxisId axis);
   std::string length_of(const std::vector<AxisId>& axes);
-  std::string row(SlotKind kind, int id, SlotKind step);
+  Home row_of(int state) const;
+  std::string row(SlotKind kind, const Home& home, SlotKind step);
   std::string base(const Home& home);
+  bool is_held(const Home& home) const;
+  bool is_coefficient(const Reference& reference) const;
+  std::string coefficient(const Reference& reference);
   Motion carried_rows();
+  const char* before_time() const;
+  const std::string& one_mask();
+  void carry_held(Motion& motion);
+  void carry_offsets(Motion& motion);
   Motion computed_rows();
   std::string lagged_base(const Access& access, const std::string& lag_position);
   std::string steps_so_far();
@@ -134,7 +151,13 @@ class KernelEmitter {
   std::map<std::pair<SlotKind, int>, std::string> slot_names_;
   std::map<std::vector<AxisId>, std::string> lengths_;
   std::map<std::pair<SlotKind, int>, Row> rows_;
-  std::set<int> carried_;  ///< narrow storage: states carried in pairs of buffers
+  std::map<int, std::string> even_steps_;  ///< by bytes of a number: what rows of one number move by
+  std::set<int> carried_;                  ///< narrow storage: states carried in pairs of buffers
+  std::map<int, std::string> held_;  ///< states that stay in registers from step to step; what the step makes of each
+  std::unordered_map<NodeId, std::string> coefficients_;  ///< numbers that are the same at every step, loaded once
+  bool one_vector_ = false;
+  std::optional<std::string> one_mask_;  ///< of the lanes of one vector
+  std::string begin_;                    ///< before the loop over time, where there are steps
   std::map<std::pair<int, int>, std::string> lag_bases_;
   std::string steps_name_;
   std::unordered_map<NodeId, std::string> registers_;  ///< scalars of the step

@@ -98,6 +98,13 @@ void KernelEmitter::advance(Reference& r) {
     }
   };
   const AxisId lag_axis = r.load ? r.load->lag_axis : kNoAxis;
+  if (r.load && (is_held(*r.home) || is_coefficient(r))) {
+    if (r.depth != static_cast<int>(loops_.size())) return;
+    std::string v = is_held(*r.home) ? fmt::format("%old.{}.held", r.home->id) : coefficient(r);
+    if (lanes_ > 1 && !r.lanes) v = splat(scalar_type(), v);
+    values_[0][r.load->node] = v;
+    return;
+  }
   if (loops_.empty() && lag_axis == kNoAxis) {
     r.pointer = {r.load && r.load->lag > 0 ? lagged_base(*r.load, "") : base(*r.home)};
     move_by_literals();
@@ -159,6 +166,11 @@ void KernelEmitter::map_nest(const Nest& nest) {
   std::vector<OpenLoop> open;
   for (std::size_t d = 0; d < nest.loops.size(); ++d) {
     const bool lanes = lanes_ > 1 && d + 1 == nest.loops.size();
+    if (one_vector_) {
+      masks_[0] = one_mask();
+      enter({nest.loops[d], {"%lane_begin"}});
+      continue;
+    }
     const auto [begin, end] = range(nest.loops[d]);
     open.push_back(open_loop(begin, end, lanes ? fmt::format("{}", wide_) : "1"));
     if (lanes && !in_whole_vectors(nest.loops[d])) masks_[0] = lane_mask(open.back().counter, end);
@@ -344,6 +356,8 @@ void KernelEmitter::emit_stores(const Nest&) {
     if (!r.store) continue;
     for (std::size_t b = 0; b < r.pointer.size(); ++b) {
       const std::string v = value(r.store->value, static_cast<int>(b));
+      if (const auto held = held_.find(r.home->id); r.home->place == Place::StateNew && held != held_.end())
+        held->second = v;
       const bool lanes = r.lanes && lanes_ > 1;
       store(*r.home, r.pointer[b], lanes, r.contiguous, !lanes || r.contiguous ? "1" : lane_stride(r),
             masks_[masks_.size() == 1 ? 0 : b], v);

@@ -1,7 +1,7 @@
 """Cells as modules of torch: ``cellc.nn.Recurrence("my.cell", d=64)``, with parameters from the cell's params.
 
-``LSTM`` and ``GRU`` are cells that compute what torch.nn.LSTM and torch.nn.GRU do; ``Recurrence.from_torch`` takes over
-their weights.
+``LSTM``, ``PROJECTED_LSTM`` and ``GRU`` are cells that compute what torch.nn.LSTM (without and with proj_size) and
+torch.nn.GRU do; ``Recurrence.from_torch`` takes over their weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-__all__ = ["GRU", "LSTM", "Recurrence"]
+__all__ = ["GRU", "LSTM", "PROJECTED_LSTM", "Recurrence"]
 
 LSTM = """
 cell lstm[d, m] {
@@ -27,6 +27,17 @@ cell lstm[d, m] {
   param Wi[d,m], Wf[d,m], Wg[d,m], Wo[d,m], Ui[d,d], Uf[d,d], Ug[d,d], Uo[d,d], bi[d], bf[d], bg[d], bo[d]
   c' = sigmoid(Wf@x + Uf@h + bf)*c + sigmoid(Wi@x + Ui@h + bi)*tanh(Wg@x + Ug@h + bg)
   h' = sigmoid(Wo@x + Uo@h + bo)*tanh(c')
+}
+"""
+
+# With proj_size: h is a projection of what the cell gives.
+PROJECTED_LSTM = """
+cell projected_lstm[d, m, p] {
+  state h[p], c[d]
+  input x[m]
+  param Wi[d,m], Wf[d,m], Wg[d,m], Wo[d,m], Ui[d,p], Uf[d,p], Ug[d,p], Uo[d,p], bi[d], bf[d], bg[d], bo[d], P[p,d]
+  c' = sigmoid(Wf@x + Uf@h + bf)*c + sigmoid(Wi@x + Ui@h + bi)*tanh(Wg@x + Ug@h + bg)
+  h' = P@(sigmoid(Wo@x + Uo@h + bo)*tanh(c'))
 }
 """
 
@@ -278,14 +289,18 @@ class Recurrence(nn.Module):
     @classmethod
     def from_torch(cls, module: nn.LSTM | nn.GRU, **options: Any) -> Recurrence:
         """The same layers with the same weights."""
-        if isinstance(module, nn.LSTM) and module.proj_size == 0:
+        sizes = {"d": module.hidden_size, "m": module.input_size} if isinstance(module, (nn.LSTM, nn.GRU)) else {}
+        if isinstance(module, nn.LSTM) and module.proj_size > 0:
+            text, gates = PROJECTED_LSTM, "ifgo"
+            sizes["p"] = module.proj_size
+        elif isinstance(module, nn.LSTM):
             text, gates = LSTM, "ifgo"
         elif isinstance(module, nn.GRU):
             text, gates = GRU, "rzn"
         else:
-            raise ArgumentError(f"expected torch.nn.LSTM without proj_size or torch.nn.GRU, not {module}", "module")
+            raise ArgumentError(f"expected torch.nn.LSTM or torch.nn.GRU, not {module}", "module")
         made = cls(
-            text, d=module.hidden_size, m=module.input_size, num_layers=module.num_layers, output="h",
+            text, **sizes, num_layers=module.num_layers, output="h",
             batch_first=module.batch_first, dropout=module.dropout, bidirectional=module.bidirectional,
             device=module.weight_ih_l0.device, dtype=module.weight_ih_l0.dtype, **options,
         )  # fmt: skip
@@ -320,6 +335,8 @@ def _take_over(params: nn.ParameterDict, module: nn.Module, suffix: str, gates: 
         params["b" + gate].copy_(b_inputs[gate] if apart else b_inputs[gate] + b_states[gate])
         if apart:
             params["bu"].copy_(b_states[gate])
+    if "P" in params:
+        params["P"].copy_(getattr(module, "weight_hr" + suffix))
 
 
 def _output_of(cell: Cell, asked: str | None) -> str:

@@ -3,6 +3,7 @@
 import copy
 import io
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,7 +23,11 @@ def module(source=GRU, *args, **options):
     return Recurrence(source, *args, options={"cache": False}, **options)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def projected_lstm(*args, **options):
+    return nn.LSTM(*args, proj_size=3, **options)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, projected_lstm])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first, bias", [(True, True), (False, False)])
 def test_as_in_torch(kind, bidirectional, batch_first, bias):
@@ -33,15 +38,47 @@ def test_as_in_torch(kind, bidirectional, batch_first, bias):
     again = x.detach().clone().requires_grad_()
     (y, finals), (expected, last) = mine(x), theirs(again)
     torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
-    last = last if kind is nn.LSTM else (last,)
+    last = (last,) if kind is nn.GRU else last
     for name, tensor in zip("hc", last):
         torch.testing.assert_close(torch.stack([final[name] for final in finals]), tensor, rtol=1e-6, atol=1e-6)
     weight = torch.randn_like(y)
     (y * weight).sum().backward()
     (expected * weight).sum().backward()
     torch.testing.assert_close(x.grad, again.grad, rtol=1e-5, atol=2e-6)
-    first = mine.layers[0].params["Wi" if kind is nn.LSTM else "Wr"].grad
+    first = mine.layers[0].params["Wr" if kind is nn.GRU else "Wi"].grad
     torch.testing.assert_close(first, theirs.weight_ih_l0.grad[:4], rtol=1e-5, atol=5e-6)
+
+
+def params_of_torch(theirs, layer, gates, names):
+    """Weights of a layer of torch by our names: names of what multiplies inputs and states, and of their biases."""
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    parts = [getattr(theirs, f"{kind}_l{layer}").detach().chunk(len(gates)) for kind in kinds]
+    return {name + gate: part for name, found in zip(names, parts) for gate, part in zip(gates, found)}
+
+
+def test_example_of_torchs_lstm():
+    torch.manual_seed(6)
+    theirs = nn.LSTM(5, 4, num_layers=2, proj_size=3, batch_first=True).double()
+    mine = cellc.compile(EXAMPLES / "x18_torch_lstm.cell", cache=False, dtype="float64")
+    params = {}
+    for layer in (0, 1):
+        found = params_of_torch(theirs, layer, "ifgo", ("W", "U", "b", "e"))
+        params |= {f"{name}{layer + 1}": part.numpy() for name, part in found.items()}
+        params[f"P{layer + 1}"] = getattr(theirs, f"weight_hr_l{layer}").detach().numpy()
+    x = torch.randn(3, 7, 5).double()
+    expected = theirs(x)[0].detach().numpy()
+    np.testing.assert_allclose(mine({"x": x.numpy()} | params).h2, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_example_of_torchs_gru():
+    torch.manual_seed(7)
+    theirs = nn.GRU(5, 4, batch_first=True).double()
+    mine = cellc.compile(EXAMPLES / "x03_gru_after.cell", cache=False, dtype="float64")
+    found = params_of_torch(theirs, 0, "rzc", ("W", "U", "b", "e"))
+    found |= {"br": found["br"] + found.pop("er"), "bz": found["bz"] + found.pop("ez"), "bu": found.pop("ec")}
+    x = torch.randn(3, 7, 5).double()
+    arrays = {"x": x.numpy()} | {name: part.numpy() for name, part in found.items()}
+    np.testing.assert_allclose(mine(arrays).h, theirs(x)[0].detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_starts_as_in_torch():
@@ -58,8 +95,8 @@ def test_starts_as_in_torch():
 
 
 def test_what_from_torch_refuses():
-    for theirs in (nn.LSTM(5, 4, proj_size=2), nn.RNN(5, 4), nn.Linear(5, 4)):
-        with pytest.raises(cellc.ArgumentError, match="expected torch.nn.LSTM without proj_size or") as caught:
+    for theirs in (nn.RNN(5, 4), nn.Linear(5, 4)):
+        with pytest.raises(cellc.ArgumentError, match="expected torch.nn.LSTM or torch.nn.GRU") as caught:
             Recurrence.from_torch(theirs)
         assert caught.value.argument == "module"
 

@@ -19,6 +19,8 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
     throw RequestError(fmt::format("vectors of {} bits: expected 128, 256 or 512", emit.vector_bits));
   }
   emit.whole_vectors = whole_vectors;
+  emit.one_vector = true;
+  emit.even_rows = !whole_vectors;  // lanes find some rows in arrays and others in buffers
   CompiledPlan result;
   result.vector_lanes = emit.vector_bits / (options.dtype == Dtype::F64 ? 64 : 32);
   result.dtype = options.dtype;

@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/graph_walk.h"
+#include "runtime/cpu/joined_stages.h"
 #include "runtime/data/bind.h"
 
 namespace cellc {
@@ -12,6 +14,8 @@ CellPrograms::CellPrograms(const CellGraph& cell, const Structure& structure, co
     : cell_(cell), structure_(structure), options_(options), arithmetic_(options) {
   arithmetic_.dtype = arithmetic_of(options.dtype);
 }
+
+CellPrograms::~CellPrograms() = default;
 
 const Program& CellPrograms::compiled(std::optional<Program>& program, const CellGraph& cell,
                                       const Structure& structure, const CompileOptions& options) {
@@ -50,6 +54,29 @@ StageKernels& CellPrograms::kernels(int k) {
   return *kernels_[k];
 }
 
+JoinedStages* CellPrograms::joined() {
+  if (!joined_) joined_ = JoinedStages::make(cell_, structure_, options_);
+  return joined_->get();
+}
+
+bool CellPrograms::in_registers() {
+  if (in_registers_) return *in_registers_;
+  // As many as kernels hold (emit_llvm_kernel.cc), with as many coefficients.
+  constexpr std::size_t kMost = 50;
+  bool all = arithmetic_.dtype == options_.dtype && cell_.updates.size() <= kMost;
+  std::vector<NodeId> roots;
+  for (const StateUpdate& u : cell_.updates) {
+    all &= cell_.symbol_of(u).axes.empty();
+    roots.push_back(u.value);
+  }
+  for (const NodeId id : all ? reachable(cell_.graph, roots) : std::vector<NodeId>()) {
+    const Node& n = cell_.graph[id];
+    all &= !is_long(n.op) && n.op != Op::ReduceSum && n.op != Op::ReduceMax && n.op != Op::Softmax;
+  }
+  in_registers_ = all;
+  return all;
+}
+
 const CellPrograms::WithOuts* CellPrograms::with_outs(const Wanted& wanted) {
   if (!with_outs_) {
     with_outs_.emplace();
@@ -85,6 +112,7 @@ Relaxation* CellPrograms::relaxation(int k) {
 double CellPrograms::compile_ms() const {
   double ms = compile_ms_;
   for (const auto& k : kernels_) ms += k->compile_ms();
+  if (joined_ && *joined_) ms += (*joined_)->compile_ms();
   for (const auto& r : relaxations_)
     if (r && *r) ms += (*r)->compile_ms();
   return ms;

@@ -12,9 +12,12 @@
 
 namespace cellc {
 
+class JoinedStages;
+
 class CellPrograms {
  public:
   CellPrograms(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+  ~CellPrograms();
 
   const CellGraph& cell() const { return cell_; }
   const Structure& structure() const { return structure_; }
@@ -28,6 +31,8 @@ class CellPrograms {
   const Program& before(int stage);
   const Program& after();
   const Program& step();
+  /// Whether the fused kernel keeps every state in a register, and a step has no long operations.
+  bool in_registers();
   /// The only stage of a cell, with lanes that make every out among `wanted`; null: they cannot.
   struct WithOuts {
     StageCells stage;
@@ -35,6 +40,7 @@ class CellPrograms {
   };
   const WithOuts* with_outs(const Wanted& wanted);
   Relaxation* relaxation(int stage);  ///< null: nothing to relax
+  JoinedStages* joined();             ///< all stages as one; null: they cannot be
 
   double compile_ms() const;  ///< of all that was compiled so far
   CacheState cache() const;
@@ -54,6 +60,8 @@ class CellPrograms {
   std::vector<std::optional<Program>> before_, once_;
   std::optional<std::unique_ptr<WithOuts>> with_outs_;                   ///< asked for; null: lanes make no outs
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations_;  ///< asked for; null: nothing to relax
+  std::optional<bool> in_registers_;
+  std::optional<std::unique_ptr<JoinedStages>> joined_;  ///< asked for; null: stages run one after the other
   double compile_ms_ = 0;
   std::vector<CacheState> caches_;
 };

@@ -33,6 +33,8 @@ class StagesOfRun {
   virtual std::string states(int k) const = 0;  ///< "{h, c}"
   virtual const BoundRun& run() const = 0;
   virtual Relaxation* relaxation(int k) = 0;  ///< null: the stage has nothing to relax
+  /// Whether several stages can run as one, where each takes a segment a sequence (joined_stages.h).
+  virtual bool joins() { return false; }
 };
 
 /// The stage once more, with lanes that make the outs as well: of a run that wants no state. Rows of states are then

@@ -120,7 +120,10 @@ class TileRunner {
   template <typename Number>
   void open(const LaneTile& tile, std::int64_t input_rows) {
     // Whole vectors: what fills the last one up is computed and never looked at.
-    const std::int64_t wide = kernel_.compiled_.vector_lanes;
+    // Single lanes are turned sixteen at a time, and rows have room for that where it is less than copying them.
+    const std::int64_t rest = tile.lanes % kBlock;
+    const bool turns = rest >= TileCopies::kFewestTurned && tile.lanes == static_cast<std::int64_t>(tile.runs.size());
+    const std::int64_t wide = turns ? kBlock : kernel_.compiled_.vector_lanes;
     lanes_ = (tile.lanes + wide - 1) / wide * wide;
     copies_.begin(tile, lanes_);
     arguments_.begin(lanes_);

@@ -56,6 +56,22 @@ StagesPlan fused_plan(int count, const std::string& reason) {
   return plan;
 }
 
+/// Of stages that are better off together: in the fused kernel's registers, or as one stage of narrow lanes.
+std::optional<StagesPlan> plan_of_all_at_once(const StagesRequest& r) {
+  std::vector<StageShape> shapes;
+  for (int k = 0; k < r.cell.count(); ++k) shapes.push_back(r.cell.shape(k));
+  StageShape all = shapes[0];
+  all.block = 0;
+  for (const StageShape& s : shapes) all.block += s.block, all.mixed = std::max(all.mixed, s.mixed);
+  if (const auto narrow = plan_of_narrow_stage(all); narrow && r.cell.joins()) {
+    StagesPlan plan;
+    plan.stages.assign(shapes.size(), *narrow);
+    return plan;
+  }
+  if (const auto why = stays_in_registers(shapes)) return fused_plan(r.cell.count(), *why);
+  return std::nullopt;
+}
+
 /// As it is, but in the fused kernel.
 StagesPlan fused(StagesPlan plan) {
   plan.fused = true;
@@ -88,6 +104,8 @@ StagesPlan plan_stages(const StagesRequest& r) {
     return fused_plan(count, "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
   const bool free = r.solve.solver == Strategy::Auto && r.solve.plan.empty() && !r.relaxed_first;
   if (free && r.costs) return plan_from_costs(r);
+  if (free && r.next < 0 && count > 1)
+    if (auto plan = plan_of_all_at_once(r)) return *plan;
   StagesPlan plan;
   std::vector<StageShape> shapes;
   bool all_sequential = true, dense = false;

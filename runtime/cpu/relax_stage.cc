@@ -11,6 +11,7 @@
 #include "runtime/data/threads.h"
 #include "runtime/evaluate/row_difference.h"
 #include "runtime/strategy/predict_iterations.h"
+#include "runtime/strategy/relaxation_progress.h"
 
 namespace cellc {
 
@@ -208,14 +209,11 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
   }
   SolveOptions inner;
   inner.tolerance = tolerance / 8;
-  const int most = options.fixed_iterations.value_or(options.max_iterations);
   RunOutput terms, last, fixed;
   if (fixed_) fixed = fixed_->run(bound(arrays, relaxed_.fixed.sources, {}, {}, false));
-  double best = std::numeric_limits<double>::infinity();
-  int idle = 0;
-  bool settled = false, careful = options.fixed_iterations.has_value();
-  for (int k = 0; k < most;) {
-    for (settled = false; k < most && !settled; ++k) {
+  RelaxationProgress progress(options, tolerance, report);
+  for (;;) {
+    while (progress.goes_on() && !progress.settled()) {
       terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));
       SolveReport solved;
       RunOutput next = inner_->run(bound(arrays, relaxed_.relaxed.sources, terms.outs, fixed.outs, true), inner, solved,
@@ -233,29 +231,14 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
         last.states.push_back(std::exchange(now, next.states[i]));
         next.states[i] = Array();
       }
-      ++report.iterations;
-      report.trace.push_back({change, run.offsets.back()});
-      if (report.trace.size() > 1 && report.trace[report.trace.size() - 2].change > 0)
-        report.contraction = change / report.trace[report.trace.size() - 2].change;
-      if (report.trace.size() == 4) report.predicted_iterations = predict_iterations(report.trace, tolerance, 1);
-      idle = change < 0.9 * best ? 0 : idle + 1;
-      best = std::min(best, change);
-      if (options.fixed_iterations) continue;
-      // The next iteration would change about as much as the residual is now: it need not be made.
-      const double q = careful ? 1 : report.contraction.value_or(1);
-      settled = change * (q < 0.5 ? 2 * q : 1) <= tolerance;
-      if (idle >= 20) k = most;  // it does not contract
+      progress.moved(change, run.offsets.back());
     }
+    outcome.unconverged.clear();
     report.max_residual = check(arrays, options, tolerance, before, outcome.unconverged);
-    if (outcome.unconverged.empty() || careful) break;
-    careful = true;
-    if (k < most) outcome.unconverged.clear();
+    if (outcome.unconverged.empty() || progress.careful() || !progress.goes_on()) break;
+    progress.be_careful();
   }
-  if (most == 0) report.max_residual = check(arrays, options, tolerance, before, outcome.unconverged);
-  // A contraction by q leaves at most r/(1 − q) of an error.
-  const double q = report.contraction.value_or(0);
-  report.error_estimate = q < 1 ? report.max_residual / (1 - q) : std::numeric_limits<double>::infinity();
-  if (report.max_residual == 0) report.error_estimate = 0;
+  report.error_estimate = progress.error_estimate(report.max_residual);
   return outcome;
 }
 

@@ -132,8 +132,9 @@ Array SequentialArrays::written(std::vector<Array>& earlier, std::size_t number,
 // Rows that are not wanted ---------------------------------------------------------------------------
 
 void SequentialArrays::cut_parts(std::int64_t largest_span) {
-  // They stay in a cache that is a core's own, or nearly so.
-  constexpr std::int64_t kPartBytes = 1 << 19, kPartRows = 256;
+  // They stay in a cache that is a core's own, or nearly so. Steps of one number take a nanosecond, a call of the
+  // kernel some hundred; and parts whose length is a power of two would share the places of a cache.
+  constexpr std::int64_t kPartBytes = 1 << 19, kPartRows = 600;
   std::int64_t bytes = 0;
   for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u)
     if (!run_.wanted.state(u)) bytes += row_bytes(SlotKind::StateRow, static_cast<int>(u));

@@ -13,6 +13,7 @@
 #include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
+#include "runtime/cpu/joined_stages.h"
 #include "runtime/cpu/lagged_rows.h"
 #include "runtime/cpu/leave_out_rows.h"
 #include "runtime/cpu/measure_passes.h"
@@ -135,6 +136,7 @@ class StagesAtSizes final : public StagesOfRun {
   std::string states(int k) const override { return name_of_stage(programs_.cell(), stage(k).states); }
   const BoundRun& run() const override { return run_; }
   Relaxation* relaxation(int k) override { return programs_.relaxation(k); }
+  bool joins() override { return programs_.joined() != nullptr; }
 
   StageShape shape(int k) override {
     const StageCells& s = programs_.stages().stages[k];
@@ -159,6 +161,7 @@ class StagesAtSizes final : public StagesOfRun {
       for (const Coupling c : row) shape.look_values += c == Coupling::None ? 0 : static_cast<std::int64_t>(row.size());
     shape.vector_lanes = host_vector_bits(programs_.options().cpu) / (arithmetic == Dtype::F64 ? 64 : 32);
     shape.threads = thread_count(run_.threads);
+    shape.in_registers = programs_.in_registers();
     shape.along_time = shape.channels == 1 && shape.block == 1 && !run_.reverse && has_step_composer(arithmetic);
     return shape;
   }
@@ -213,6 +216,18 @@ void remember(std::vector<double>& warm_up, int stages, int k, const StageReport
                                                       : warm_up[k];
 }
 
+/// Nanoseconds that the fused kernel takes a row, from its first steps.
+double step_ns(CellPrograms& programs, const BoundRun& run) {
+  constexpr std::int64_t kSteps = 32;
+  TimeWindow part;
+  cut_window(programs.cell(), run, {}, 0, kSteps, part);
+  RunOutput output = programs.whole().run(part.run);  // and touches the pages
+  const auto start = std::chrono::steady_clock::now();
+  output = programs.whole().run(part.run, std::move(output));
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
+         static_cast<double>(part.run.offsets.back());
+}
+
 }  // namespace
 
 struct Solver::Impl {
@@ -251,18 +266,6 @@ struct Solver::Impl {
     if (!s.before.cell.outs.empty()) before = rows_of(programs.before(k), s.before, run, arrays);
     if (!s.once.cell.outs.empty()) once = rows_of(programs.once(k), s.once, run, arrays, true);
     return StageData(lanes ? *lanes : s, arrays, std::move(before), std::move(once));
-  }
-
-  /// Nanoseconds that the fused kernel takes a row, from its first steps.
-  double step_ns(const BoundRun& run) {
-    constexpr std::int64_t kSteps = 32;
-    TimeWindow part;
-    cut_window(cell, run, {}, 0, kSteps, part);
-    RunOutput output = programs.whole().run(part.run);  // and touches the pages
-    const auto start = std::chrono::steady_clock::now();
-    output = programs.whole().run(part.run, std::move(output));
-    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
-           static_cast<double>(part.run.offsets.back());
   }
 
   /// What passes over such a run cost, where that is kept or can be; null otherwise. Kept, since what is chosen from a
@@ -335,6 +338,8 @@ struct Solver::Impl {
       SolveReport report;
       check_whole_steps(report, arrays, run, solve, std::numeric_limits<double>::infinity());
     };
+    if (JoinedStages* const all = programs.joined())
+      passes.together = [all, &part, &output] { all->sweep(part.run, output); };
     passes.after = [&] {
       const DerivedCell& after = programs.stages().after;
       if (!after.cell.outs.empty()) rows_of(programs.after(), after, run, arrays);
@@ -375,7 +380,7 @@ struct Solver::Impl {
     if (solve.solver != Strategy::Auto || !solve.plan.empty() || tolerance <= 0 || at.run().offsets.back() == 0)
       return request;
     request.relaxed_first =
-        relaxation_choice.choose(at, tolerance, size_of(arithmetic), [&] { return step_ns(at.run()); });
+        relaxation_choice.choose(at, tolerance, size_of(arithmetic), [&] { return step_ns(programs, at.run()); });
     request.why_not_relaxed = relaxation_choice.why_not();
     if (!request.relaxed_first) request.costs = costs_of(at, at.run(), solve);
     return request;
@@ -415,6 +420,9 @@ struct Solver::Impl {
       }
     }
     if (plan.fused) return sequentially(given, plan.stages, report, std::move(reuse));
+    if (stage_count() > 1 && takes_whole_sequences(plan.stages, given))
+      if (JoinedStages* const all = programs.joined())
+        return all->run(given, solve, plan.stages, report, std::move(reuse));
 
     const bool narrow = storage != arithmetic;
     const BoundRun wide = narrow ? widened(given, arithmetic) : BoundRun{};

@@ -26,6 +26,8 @@ class TileCopies {
 #endif
   TileCopies(const TileCopies&) = delete;
 
+  static constexpr int kFewestTurned = 4;  ///< single lanes; fewer are copied entry by entry in less time
+
   /// The tile that is copied from now on; its rows have room for `lanes`.
   void begin(const LaneTile& tile, std::int64_t lanes) { tile_ = &tile, lanes_ = lanes; }
 
@@ -61,17 +63,15 @@ class TileCopies {
     std::size_t turned = 0;
     if (a.mixed.size() == 1 && !a.shifted) {
       // Single lanes that all have the whole chunk, sixteen at a time.
-      while (turned + kBlock <= tile_->runs.size()) {
+      while (const std::size_t count = block_from(turned, done + n)) {
         const Number* lanes[kBlock];
-        bool all_whole = true;
-        for (std::size_t l = 0; l < kBlock && all_whole; ++l) {
-          const LaneRun& r = tile_->runs[turned + l];
-          all_whole = r.count == 1 && r.lane.steps >= done + n;
+        for (std::size_t l = 0; l < kBlock; ++l) {
+          // Where lanes are missing the last one is there again: nobody looks at what it computes.
+          const LaneRun& r = tile_->runs[turned + std::min(l, count - 1)];
           lanes[l] = all + r.lane.row * a.row_entries + done * move + a.mixed[0] + a.channel[r.lane.channel];
         }
-        if (!all_whole) break;
         lanes_to_rows(lanes, move, n, to + tile_->runs[turned].first_lane, width);
-        turned += kBlock;
+        turned += count;
       }
     }
     for (std::size_t i = turned; i < tile_->runs.size(); ++i) {
@@ -112,19 +112,20 @@ class TileCopies {
     const LaneArray& a = data_.symbols[s];
     const std::int64_t width = this->width(s);
     std::size_t turned = 0;
-    while (a.mixed.size() == 1 && turned + kBlock <= tile_->runs.size()) {
+    const std::int64_t step = data_.direction * a.row_entries;
+    while (const std::size_t count = a.mixed.size() == 1 ? block_from(turned, done + n) : 0) {
+      if (count < kBlock && step != 1 && step != -1) break;  // entry by entry, only what is wanted
       Number* lanes[kBlock];
-      bool all = true;
-      const std::int64_t step = data_.direction * a.row_entries;
-      for (std::size_t l = 0; l < kBlock && all; ++l) {
+      Number nowhere[kChunkSteps];  // what missing lanes would write
+      for (std::size_t l = 0; l < kBlock; ++l) {
+        lanes[l] = step == 1 ? nowhere : nowhere + kChunkSteps - 1;
+        if (l >= count) continue;
         const LaneRun& r = tile_->runs[turned + l];
-        all = r.count == 1 && r.lane.steps >= done + n;
         lanes[l] = reinterpret_cast<Number*>(a.data) + r.lane.row * a.row_entries + done * step + a.mixed[0] +
                    a.channel[r.lane.channel];
       }
-      if (!all) break;
-      rows_to_lanes(from + tile_->runs[turned].first_lane, width, n, lanes, step, large_[s] != 0);
-      turned += kBlock;
+      rows_to_lanes(from + tile_->runs[turned].first_lane, width, n, lanes, step, large_[s] && count == kBlock);
+      turned += count;
     }
     for (std::size_t i = turned; i < tile_->runs.size(); ++i) {
       const LaneRun& r = tile_->runs[i];
@@ -171,6 +172,15 @@ class TileCopies {
   }
 
  private:
+  /// How many of the tile's runs from the `first`-th on are turned as one block: sixteen single lanes that have all
+  /// steps before `end`; or fewer, if those are the last and the rows have room for sixteen. 0: none.
+  std::size_t block_from(std::size_t first, std::int64_t end) const {
+    const std::size_t count = std::min<std::size_t>(kBlock, tile_->runs.size() - first);
+    if (count < kFewestTurned || (count < kBlock && tile_->runs[first].first_lane + kBlock > lanes_)) return 0;
+    for (std::size_t l = 0; l < count; ++l)
+      if (const LaneRun& r = tile_->runs[first + l]; r.count != 1 || r.lane.steps < end) return 0;
+    return count;
+  }
   static bool channels_in_order(const LaneArray& a) {
     for (std::size_t c = 1; c < a.channel.size(); ++c)
       if (a.channel[c] != a.channel[0] + static_cast<std::int64_t>(c)) return false;

@@ -42,6 +42,20 @@ class Weighing {
     // Where no boundary leaves a residual, no step is looked at again: that is hoped for, and often so.
     if (!exact && r_.cell.count() > 1)
       total += kResiduals * costs_.check * static_cast<double>(first.rows) / speedup(first, true);
+    if (r_.next < 0 && costs_.together > 0) {
+      // One walk of the lanes, with nothing between stages and nothing to check.
+      const double together =
+          kStart + kStartOfStage + costs_.together * static_cast<double>(first.rows) / speedup(first, true);
+      if (together <= total) {
+        total = together;
+        plan.stages.assign(
+            plan.stages.size(),
+            {Strategy::Segmented, std::max<std::int64_t>(1, first.longest), 0,
+             fmt::format("{} lanes side by side, a segment each, all stages at once: {:.3g} ns a row here",
+                         first.sequences * first.channels,
+                         together / static_cast<double>(std::max<std::int64_t>(1, first.rows)))});
+      }
+    }
     const double through = costs_.fused * static_cast<double>(first.rows) / speedup(first, false);
     if (total < kGain * through) return plan;
     plan.fused = true;

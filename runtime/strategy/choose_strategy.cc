@@ -36,6 +36,10 @@ bool look_outweighs_run(const StageShape& shape) {
 /// Sweeps of the vector units that one sequential pass over the run costs: lanes that are missing
 /// leave them idle.
 double sequential_cost(const StageShape& shape) {
+  // A chain of a few operations from register to register, for one sequence after the other.
+  if (shape.in_registers)
+    return 0.5 * shape.vector_lanes * shape.threads /
+           static_cast<double>(std::clamp<std::int64_t>(shape.sequences, 1, std::max(1, shape.threads)));
   const double lanes = static_cast<double>(std::max<std::int64_t>(1, shape.sequences * shape.channels * shape.mixed));
   const double whole = std::ceil(lanes / shape.vector_lanes) * shape.vector_lanes;
   const double padding = whole / lanes;
@@ -134,12 +138,33 @@ std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vec
   return std::nullopt;
 }
 
+std::optional<std::string> stays_in_registers(const std::vector<StageShape>& shapes) {
+  // In passes of full vectors over an entry. Eight biquads of one sequence, f32 (docs/notes/strategies.md): 7 ns a step
+  // where one alone takes 3.7, since stages of one step run beside others of the step before; 36 by a scan of each.
+  constexpr double kBesideOthers = 1, kOutside = 6;
+  if (shapes.size() < 2) return std::nullopt;
+  double through = 0, beside = 0, cut = 0;
+  for (const StageShape& s : shapes) {
+    if (!s.in_registers) return std::nullopt;
+    const double entries = static_cast<double>(s.block);
+    through = std::max(through, sequential_cost(s) * entries);
+    beside += kBesideOthers * entries;
+    cut += (1.5 * lane_pass(s) + kOutside) * entries;
+  }
+  if (cut < through + beside) return std::nullopt;
+  return fmt::format("{} stages whose states stay in registers: a step takes {:.0f} passes over an entry, cut {:.0f}",
+                     shapes.size(), through + beside, cut);
+}
+
 // In the fused kernel a step of up to 16 entries costs 3 to 60 ns whatever it holds; side by side in vectors a quarter
 // of that or less (docs/notes/strategies.md).
 std::optional<StagePlan> plan_of_narrow_stage(const StageShape& shape) {
-  constexpr std::int64_t kNarrow = 4, kRows = 4096;
-  if (shape.channels * shape.block > kNarrow || shape.sequences < shape.vector_lanes || shape.rows < kRows)
-    return std::nullopt;
+  constexpr std::int64_t kNarrow = 4, kNarrowOfOneLane = 32, kFewSequences = 4, kRows = 4096;
+  // With one lane a sequence no vector of the fused kernel has more than one entry.
+  const bool narrow = shape.channels * shape.block <= kNarrow ||
+                      (shape.channels == 1 && shape.mixed == 1 && shape.block <= kNarrowOfOneLane);
+  const std::int64_t fewest = shape.in_registers ? shape.vector_lanes : kFewSequences;
+  if (!narrow || shape.sequences < fewest || shape.rows < kRows) return std::nullopt;
   return StagePlan{Strategy::Segmented, shape.longest, 0,
                    fmt::format("{} narrow lanes side by side, a segment each", shape.sequences * shape.channels)};
 }

@@ -23,6 +23,9 @@ struct StageShape {
   std::int64_t look_values = 0;  ///< values of a step's transitions, each written out in the code of a look
   int vector_lanes = 16;
   int threads = 1;
+  /// All states of the cell are single numbers, which the fused kernel keeps in registers, and a step has no long
+  /// operations.
+  bool in_registers = false;
   bool along_time = false;  ///< one lane of one state, whose steps this processor can scan in vectors
 };
 
@@ -62,8 +65,12 @@ std::optional<std::string> no_scan(const Stage& stage, const std::string& states
 /// Without a look at the data: sequential where lanes or steps leave nothing to gain, else the cheapest of `offers` if
 /// that is cheaper. nullopt: it depends on how the lanes forget.
 std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vector<Offer>& offers);
-/// Of the only stage of a cell: a segment a sequence, where sequences fill the vectors that its few channels do not.
+/// Of the only stage of a cell, or of all that run as one: a segment a sequence, where sequences fill the vectors that
+/// its few channels do not.
 std::optional<StagePlan> plan_of_narrow_stage(const StageShape& shape);
+/// Why stages whose states the fused kernel keeps in registers had better stay there; nullopt: not all are such stages,
+/// or cutting them gains more.
+std::optional<std::string> stays_in_registers(const std::vector<StageShape>& shapes);
 /// With a look at the data.
 StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen, const std::vector<Offer>& offers);
 

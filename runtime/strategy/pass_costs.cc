@@ -11,7 +11,7 @@ namespace cellc {
 namespace {
 
 /// First word of an entry; raise the number with every change of its lines, or of how they are measured.
-constexpr const char* kHead = "cellc-costs-4";
+constexpr const char* kHead = "cellc-costs-5";
 
 ObjectKey key_of(const CostsFor& what) {
   ObjectIdentity identity;
@@ -36,8 +36,10 @@ std::optional<PassCosts> KeptCosts::find(const CostsFor& what, std::size_t stage
   costs.stages.resize(stages);
   std::size_t count = 0;
   const auto is_cost = [](double ns) { return ns >= 0 && ns < 1e12; };
-  if (!(in >> head >> costs.fused >> costs.after >> costs.check >> count) || head != kHead || count != stages ||
-      !(costs.fused > 0 && is_cost(costs.fused) && is_cost(costs.after) && is_cost(costs.check)))
+  if (!(in >> head >> costs.fused >> costs.after >> costs.check >> costs.together >> count) || head != kHead ||
+      count != stages ||
+      !(costs.fused > 0 && is_cost(costs.fused) && is_cost(costs.after) && is_cost(costs.check) &&
+        is_cost(costs.together)))
     return std::nullopt;
   for (PassCosts::OfStage& s : costs.stages)
     for (double* const ns : {&s.before, &s.whole, &s.cut, &s.scan})
@@ -46,7 +48,8 @@ std::optional<PassCosts> KeptCosts::find(const CostsFor& what, std::size_t stage
 }
 
 bool KeptCosts::keep(const CostsFor& what, const PassCosts& costs) const {
-  std::string text = fmt::format("{} {} {} {} {}\n", kHead, costs.fused, costs.after, costs.check, costs.stages.size());
+  std::string text = fmt::format("{} {} {} {} {} {}\n", kHead, costs.fused, costs.after, costs.check, costs.together,
+                                 costs.stages.size());
   for (const PassCosts::OfStage& s : costs.stages)
     text += fmt::format("{} {} {} {}\n", s.before, s.whole, s.cut, s.scan);
   return cache_.store(key_of(what), text);

@@ -91,6 +91,13 @@ TEST(Wrapper, TakesStridesAndPreparedCalls) {
   std::fill(h.begin(), h.end(), 0);
   prepared.run(call);
   EXPECT_EQ(h, columns);
+  std::fill(h.begin(), h.end(), 0);
+  cellc_call_options options;
+  cellc_call_options_init(&options);
+  EXPECT_EQ(prepared.run_reported(call).verified, -1);
+  options.verify = 1;
+  EXPECT_EQ(prepared.run_reported(call.with(options)).verified, 0);
+  EXPECT_EQ(h, columns);
   Call on_packed(d.kernel, CELLC_FORWARD, packed);
   on_packed.set("x", std::span(d.x)).set("a", std::span(d.a)).set("h", std::span(d.h)).run();
   EXPECT_EQ(d.h, (std::vector<double>{2, 15, 2, 20, 3, 30}));

@@ -121,6 +121,36 @@ TEST(Emit, ScalarizedCells) {
                {{{}, 1, 0}, {{}, 1, 1}, {{}, 3, 20, true}});
 }
 
+TEST(Emit, NumbersStayInRegisters) {
+  // States of one number among wider ones, read by loops and by sums; swapped; numbers of params at places of their
+  // own.
+  expect_right(R"(cell numbers[d, k=3] {
+    state n, p = 1, q = 2, c[d]
+    input x, u[d]
+    param a[k] in (-0.5, 0.5), b in (-0.5, 0.5), w[d] in (-0.5, 0.5)
+    n' = max(a[1] + n, x) + 0.1*sum[d](w*c)
+    p' = q
+    q' = b*p + a[2]*tanh(q)
+    c' = exp(-abs(n - n'))*c + a[0]*u + q
+    out y[d] = n'*c + n
+    out z = p + sum[d](w*c')*q })",
+               shapes_of("d"), {Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16}, {0, 128});
+}
+
+TEST(Emit, MoreNumbersThanAreHeld) {
+  // Of 90 states and 180 params some stay and some do not; of 110 states none.
+  for (const int count : {90, 110}) {
+    std::string states, lines;
+    for (int i = 0; i < count; ++i) {
+      states += fmt::format("{}h{}", i ? ", " : "", i);
+      lines += fmt::format("  h{0}' = 0.5*a[{0},0]*h{0} + a[{0},1]*{1}\n", i, i ? fmt::format("h{}", i - 1) : "x");
+    }
+    expect_right(fmt::format("cell chain[n={}, c=2] {{\n  state {}\n  input x\n  param a[n,c] in (-1, 1)\n{}}}\n",
+                             count, states, lines),
+                 {{{}, 2, 0}, {{}, 1, 1}, {{}, 2, 7, true}});
+  }
+}
+
 TEST(Emit, DenseWithHoistedProducts) {
   std::vector<Shape> shapes;
   for (const std::int64_t d : {1, 15, 16, 17, 33}) shapes.push_back({{{"d", d}, {"m", d + 2}}, 2, 13, d == 16});

@@ -181,6 +181,23 @@ TEST(PlanStages, SequencesFillVectorsWhereThatCostsLess) {
   EXPECT_TRUE(weighed(cell, {4, {{0, 0.2, 0.2, 0}}, 5}).fused) << "what the outs cost counts";
 }
 
+TEST(PlanStages, StagesRunAsOneWhereThatCostsLess) {
+  OnPaper cell(kTwo);
+  PassCosts costs{5, {{0.1, 2, 2, 0}, {0.1, 2, 2, 0}}, 0.1, 4, 1.5};
+  const StagesPlan plan = weighed(cell, costs);
+  EXPECT_FALSE(plan.fused);
+  for (const StagePlan& s : plan.stages) {
+    EXPECT_EQ(s.strategy, Strategy::Segmented);
+    EXPECT_EQ(s.segment, 100000);
+    EXPECT_NE(s.reason.find("at once"), std::string::npos) << s.reason;
+  }
+  costs.together = 6;
+  EXPECT_EQ(weighed(cell, costs).stages[0].reason.find("at once"), std::string::npos);
+  costs.together = 4.9;  // less than the fused kernel takes, but not by enough
+  costs.stages.assign(2, {0.1, 9, 9, 0});
+  EXPECT_TRUE(weighed(cell, costs).fused);
+}
+
 TEST(PlanStages, NoPlanIsChosenThatIsDearerThanRunningThrough) {
   OnPaper cell(kTwo);
   for (const double whole : {0.5, 3.0, 30.0})

@@ -30,7 +30,8 @@ TEST(StrategyTable, RowsAreTheEnumerators) {
   EXPECT_FALSE(strategy_named(""));
   EXPECT_THROW(facts_of(Strategy::Auto), std::logic_error);
   EXPECT_TRUE(is_on_gpu(Strategy::Auto));
-  EXPECT_FALSE(is_on_gpu(Strategy::Relaxation));
+  EXPECT_TRUE(is_on_gpu(Strategy::Relaxation));
+  EXPECT_TRUE(is_on_gpu(Strategy::Persistent));
 }
 
 TEST(StrategyTable, ListsNameAllOfThem) {

@@ -34,6 +34,7 @@ const std::vector<std::string> kFolders = {
     "kernels-templates/device",
     "kernels-templates/sequential",
     "kernels-templates/persistent",
+    "kernels-templates/relaxation",
     "kernels-templates/segments",
     "kernels-templates/scan",
     "kernels-templates/gradient",

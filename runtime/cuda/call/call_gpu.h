@@ -13,13 +13,23 @@
 #include <vector>
 
 #include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/data/array.h"
 
 namespace cellc {
+
+/// An array with any stride on every axis, or of other numbers than the call has.
+struct CallView {
+  std::vector<std::int64_t> lengths, strides;   ///< strides in entries
+  Dtype given = Dtype::F32, kept = Dtype::F32;  ///< types of the array and of the call's; the same unless `given` has
+                                                ///< 16 bits and is only read
+  bool written = false;
+};
 
 /// An array of a call, by field of the layout. Strides in entries, of rows only; 0: rows one after another.
 struct CallArray {
   GpuAddress data = 0;  ///< 0: the default, or not wanted
   std::int64_t sequence_stride = 0, step_stride = 0;
+  const CallView* view = nullptr;  ///< null: as the strides say
 };
 
 /// What was compiled for one device, by text.

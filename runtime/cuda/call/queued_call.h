@@ -28,6 +28,12 @@ class QueuedCall {
 using CallForm = std::vector<std::int64_t>;
 CallForm form_of(std::span<const CallArray> arrays);
 
+/// Where a view's memory begins, counted from the entry whose indices are all 0, and how far it reaches.
+struct ViewSpan {
+  std::int64_t first, entries;
+};
+ViewSpan span_of(const CallView& view);
+
 /// Throws RequestError, naming the array, unless every one lies where kernels of `gpu` can use it.
 void check_on_device(Gpu& gpu, const DirectedCall& call, const CallShape& shape, Dtype dtype,
                      std::span<const CallArray> arrays, GpuAddress status);

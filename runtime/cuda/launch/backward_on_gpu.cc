@@ -68,7 +68,10 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
       shape.push_back(run.sizes.at(adjoint_.cell().graph.axis(a).extent_of));
     run.histories[static_cast<std::size_t>(line.symbol)] = Array::view(kernels_.real(), shape, nullptr);
   }
-  solver_.prepare(run, options);
+  // Nothing here waits, so nothing is relaxed: whoever asks for that has it forward.
+  SolveOptions of_adjoint = options;
+  if (of_adjoint.solver == Strategy::Relaxation) of_adjoint.solver = Strategy::Auto;
+  solver_.prepare(run, of_adjoint);
   kernels_.multiply_in(product_factors(options.products, kernels_.real()));
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);

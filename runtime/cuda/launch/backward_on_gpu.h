@@ -47,6 +47,7 @@ class BackwardOnGpu {
   Gradients download(const BoundRun& forward);
   /// Why stage `stage` of the adjoint does not admit `strategy`; nullopt where it does.
   std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& forward) {
+    if (strategy == Strategy::Relaxation) return "gradients on a GPU wait for nothing, so nothing of them is relaxed";
     return solver_.refusal(stage, strategy, forward);
   }
   double run_ms() const { return run_ms_; }  ///< of run(): the device's part

@@ -114,6 +114,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
                                 least >> 10, r.card.shared_per_block >> 10);
     return choice;
   }
+  choice.step_ns = best;
   const PersistentShape& shape = choice.code[0].shape;
   choice.reason =
       fmt::format("weights rest in clusters of {} block{} of {} threads, {} sequence{} side by side", shape.blocks,

@@ -17,6 +17,7 @@ namespace cellc {
 struct PersistentChoice {
   std::vector<PersistentCode> code;  ///< by kernel with states; empty: none runs so
   std::string reason;                ///< why none does, or the shape in words
+  double step_ns = 0;                ///< what a step of all sequences is thought to take
 };
 
 struct PersistentRequest {

@@ -13,8 +13,11 @@
 #include <tuple>
 
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/axes.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
+#include "runtime/cuda/launch/choose_relaxation.h"
 #include "runtime/cuda/launch/plan_execution.h"
+#include "runtime/cuda/launch/relaxation_on_gpu.h"
 #include "runtime/cuda/launch/run_arrays.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
@@ -42,6 +45,9 @@ struct CudaSolver::Impl {
   enum Form { kPlain, kSums, kOuts, kForms };
   std::vector<std::optional<NestProgram>> before[kForms], once[kForms];  ///< by stage
   std::optional<NestProgram> after, step, whole;
+  Relaxations relaxations;
+  std::string unrelaxed;  ///< why the run that is on the device is not relaxed after all
+  std::string given_up;   ///< the same of runs of its shape that did not ask for it
   std::map<PersistentShape, std::optional<NestProgram>> persistent;  ///< whole steps, likewise
   std::optional<Plan> plan_of_steps;
   int most_blocks = 16;            ///< of a cluster, as far as is known of the card
@@ -64,7 +70,9 @@ struct CudaSolver::Impl {
   std::map<std::vector<bool>, LeftOuts> after_outs;  ///< by stages that make outs; likewise
   bool reserved = false;                             ///< memory for what stages and sums pass on, as planned
   std::vector<GpuBuffer> step_arrays;
-  bool on_device = false;  ///< all arrays are the caller's, unless place_all() says else
+  bool runs_again = false;        ///< whoever upload()s runs it another way where it does not converge
+  bool asked_of_refusal = false;  ///< whether stages can be relaxed is asked for
+  bool on_device = false;         ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
   Wanted wanted;  ///< of what is downloaded
 
@@ -78,6 +86,7 @@ struct CudaSolver::Impl {
         source(source),
         derive(derive),
         outs_in_lanes(outs_in_lanes),
+        relaxations(gpu, cell, structure, arithmetic, source, this->derive),
         arrays(gpu, cell, arithmetic) {}
 
   // Made on demand -----------------------------------------------------------------------------------
@@ -146,8 +155,49 @@ struct CudaSolver::Impl {
     return *program;
   }
 
+  bool asks_to_relax() const {
+    return solve.plan.empty() ? solve.solver == Strategy::Relaxation
+                              : std::any_of(solve.plan.begin(), solve.plan.end(),
+                                            [](const StagePlan& p) { return p.strategy == Strategy::Relaxation; });
+  }
+
+  /// Of runs from host to host that leave the choice to us.
+  bool may_relax_unasked() const {
+    return runs_again && !on_device && solve.solver == Strategy::Auto && solve.plan.empty() &&
+           !solve.fixed_iterations && solve.repair && solve.persistent.blocks >= 0 && unrelaxed.empty() &&
+           arrays.rows > 0;
+  }
+  int relaxation_worth(const ExecutionRequest& r) {
+    RelaxationRequest of;
+    const AxisLengths lengths(cell.graph, arrays.bound.sizes);
+    for (std::size_t k = 0; k < r.stages.size(); ++k) {
+      if (!r.stages[k].refusal) continue;
+      if (!r.stages[k].mixes) return 0;
+      of.product_entries += relaxations.of(k)->product_entries(arrays.bound.sizes);
+      for (const int u : staged->stages[k].states)
+        of.state_entries += static_cast<double>(lengths.entries(cell.symbols[cell.updates[u].symbol].axes));
+    }
+    of.rows = arrays.rows;
+    of.longest = arrays.longest;
+    of.sequences = arrays.sequences;
+    of.arithmetic = arithmetic;
+    of.factors = product_factors(solve.products, dtype);
+    of.persistent_step_ns = r.persistent.step_ns;
+    of.multiprocessors = r.card.multiprocessors;
+    return iterations_worth_on_gpu(of);
+  }
+
+  std::string why_given_up(const SolveReport& report) const {
+    for (const StageReport& s : report.stages)
+      if (s.plan.strategy == Strategy::Relaxation && s.iterations > 0)
+        return s.predicted_iterations ? fmt::format("; relaxation would have taken {} iterations, and {} take as long",
+                                                    *s.predicted_iterations, execution.relaxation_worth)
+                                      : fmt::format("; relaxation did not contract in {} iterations", s.iterations);
+    return "";
+  }
+
   double compiled_ms() const {
-    double ms = compile_ms;
+    double ms = compile_ms + relaxations.compile_ms();
     for (const auto& s : stages) ms += s->compile_ms();
     for (const auto* programs : {&summing, &making_outs})
       for (const auto& s : *programs) ms += s ? s->compile_ms() : 0;
@@ -170,7 +220,13 @@ struct CudaSolver::Impl {
     r.rows = arrays.rows;
     r.longest = arrays.longest;
     r.on_device = on_device;
-    if (!stepwise_reason(cell, *staged, r.stages).empty()) r.persistent = choose_persistent_kernels();
+    r.unrelaxed = unrelaxed;
+    const bool stepwise = !stepwise_reason(cell, *staged, r.stages).empty();
+    if (stepwise) r.persistent = choose_persistent_kernels();
+    const bool tries = stepwise && may_relax_unasked();
+    for (std::size_t k = 0; k < stages.size() && (asks_to_relax() || asked_of_refusal || tries); ++k)
+      r.stages[k].mixes = relaxations.of(k) != nullptr;
+    if (tries) r.relaxation_worth = relaxation_worth(r);
     return r;
   }
 
@@ -184,7 +240,11 @@ struct CudaSolver::Impl {
       throw RequestError(
           fmt::format("{} sequences: a GPU takes {} in one run", arrays.sequences, std::numeric_limits<int>::max()));
     // Times of another shape tell nothing.
-    if (shape_of() != before) observed.assign(observed.size(), {});
+    if (shape_of() != before) {
+      observed.assign(observed.size(), {});
+      given_up.clear();
+    }
+    if (options.solver == Strategy::Auto && unrelaxed.empty()) unrelaxed = given_up;
     wanted = run.wanted;
     outs_wanted = on_device;
     for (std::size_t o = 0; o < cell.outs.size(); ++o) outs_wanted = outs_wanted || wanted.out(o);
@@ -216,6 +276,7 @@ struct CudaSolver::Impl {
   /// so do kernels of whole steps.
   bool needs_no_trajectory(int update) {
     if (!on_device && (wanted.state(static_cast<std::size_t>(update)) || looks_at_steps())) return false;
+    if (execution.relaxes_any()) return false;
     if (execution.runs_stepwise) return arrays.rows > 0 && !whole_program().needs_rows(update);
     if (is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
@@ -323,7 +384,10 @@ struct CudaSolver::Impl {
     if (reserved) return;
     std::vector<const StageCells*> all;
     for (std::size_t k = 0; k < execution.stages.size(); ++k)
-      all.push_back(&lanes_of(k, execution.sum_parts[k] > 0 ? kSums : execution.makes_outs[k] ? kOuts : kPlain));
+      all.push_back(execution.relaxes(k) ? nullptr
+                                         : &lanes_of(k, execution.sum_parts[k] > 0 ? kSums
+                                                        : execution.makes_outs[k]  ? kOuts
+                                                                                   : kPlain));
     arrays.reserve_sums(summed, execution.sum_parts);
     arrays.reserve_between(all);
     for (std::size_t k = 0; k < execution.stages.size(); ++k) {
@@ -362,7 +426,7 @@ struct CudaSolver::Impl {
 
   std::vector<GpuAddress> first_bad_steps() const {
     std::vector<GpuAddress> result;
-    for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise; ++k)
+    for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise && !execution.relaxes_any(); ++k)
       if (const GpuAddress at = program(k).first_bad_steps()) result.push_back(at);
     return result;
   }
@@ -395,6 +459,10 @@ struct CudaSolver::Impl {
         program(k).run(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k], tolerance,
                        stream);
         return;
+      case PassKind::Relaxed:
+        relaxations.of(k)->run(arrays, product_factors(solve.products, dtype), solve, tolerance,
+                               execution.relaxation_worth, stream);
+        return;
       case PassKind::After:
         nest_program(left_outs() ? left_outs()->program : after, after_cell().cell, Structure{}, pass.storage)
             .run(arrays.after_run(after_cell()), stream);
@@ -422,7 +490,12 @@ struct CudaSolver::Impl {
     for (std::size_t k = 0; k < execution.stages.size(); ++k) {
       StageReport r;
       r.plan = execution.stages[k].plan;
-      if (!execution.runs_stepwise && arrays.rows > 0) {
+      if (execution.relaxes(k)) {
+        const RelaxationOnGpu& relaxed = *relaxations.of(k);
+        r = relaxed.report();
+        r.plan = execution.stages[k].plan;
+        for (const Unconverged& u : relaxed.unconverged()) merge(report.unconverged, u);
+      } else if (!execution.runs_stepwise && arrays.rows > 0) {
         const CudaOutcome o = program(k).outcome(stream);
         const bool segmented = execution.stages[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
         if (o.tile > 0) r.plan.segment = o.tile;
@@ -476,6 +549,7 @@ struct CudaSolver::Impl {
     for (const auto* programs : {&stages, &summing, &making_outs})
       for (const auto& s : *programs)
         if (s) all.insert(all.end(), s->caches().begin(), s->caches().end());
+    for (const CacheState state : relaxations.caches()) all.push_back(state);
     const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
     report.cache = any(CacheState::Miss)                 ? CacheState::Miss
                    : any(CacheState::Off) || all.empty() ? CacheState::Off
@@ -527,7 +601,7 @@ struct CudaSolver::Impl {
     nest_program(step, c.cell, Structure{}, running).run(r, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Array written = arrays.fetch_trajectory(u, stream),
-                  made = arrays.fetch_rows(step_arrays[u], cell.symbols[cell.updates[u].symbol].axes, stream);
+                  made = arrays.fetch_rows(step_arrays[u].address(), cell.symbols[cell.updates[u].symbol].axes, stream);
       report.max_residual = std::max(report.max_residual,
                                      check_steps(written, made, arrays.bound.offsets,
                                                  {tolerance, absolute_tolerance(solve, cell, static_cast<int>(u)), {}},
@@ -547,10 +621,12 @@ CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 
 void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) {
   impl_->on_device = false;
+  impl_->unrelaxed.clear();
   impl_->upload(run, options);
 }
 void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options) {
   impl_->on_device = true;
+  impl_->unrelaxed.clear();
   impl_->upload(shape, options);
 }
 void CudaSolver::place_all(const DeviceArrays& arrays) {
@@ -565,6 +641,8 @@ bool CudaSolver::any_strides(int symbol) const { return impl_->any_strides(symbo
 bool CudaSolver::shifts(int symbol) const { return impl_->shifts(symbol); }
 bool CudaSolver::overlaps_starts() const { return impl_->overlaps_starts(); }
 std::vector<GpuAddress> CudaSolver::first_bad_steps() const { return impl_->first_bad_steps(); }
+bool CudaSolver::runs_stepwise() const { return impl_->execution.runs_stepwise; }
+bool CudaSolver::relaxes() const { return impl_->execution.relaxes_any(); }
 bool CudaSolver::replan(const SolveOptions& options) { return impl_->replan(options); }
 void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) {
   impl_->arrays.placed.inputs[symbol] = {data, impl_->arrays.uniform ? row_stride * impl_->arrays.longest : 0,
@@ -587,20 +665,48 @@ RunOutput CudaSolver::download(GpuStream stream) { return impl_->arrays.download
 std::optional<std::string> CudaSolver::refusal(int stage, Strategy strategy, const BoundRun& run) {
   impl_->arrays.bound.sizes = run.sizes;
   if (impl_->stages.empty()) impl_->use_storage(impl_->dtype);
-  return cellc::refusal(impl_->request(), static_cast<std::size_t>(stage), strategy);
+  impl_->asked_of_refusal = strategy == Strategy::Relaxation;
+  const auto why = cellc::refusal(impl_->request(), static_cast<std::size_t>(stage), strategy);
+  impl_->asked_of_refusal = false;
+  return why;
 }
 
 RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report) {
+  impl_->unrelaxed.clear();
+  impl_->on_device = false;
+  impl_->runs_again = true;
+  struct Ends {
+    bool& flag;
+    ~Ends() { flag = false; }
+  } const ends{impl_->runs_again};
   impl_->upload(run, options);
   const auto start = std::chrono::steady_clock::now();
   const double compiled_before = impl_->compiled_ms();
   impl_->launch(0);
   impl_->report(report, 0);
+  const bool repairs = options.repair && !options.fixed_iterations;
+  const auto run_unrelaxed = [&](const std::string& why) {
+    // What does not contract is not repaired: the cell runs from the first step on.
+    impl_->unrelaxed = why;
+    impl_->upload(run, options);
+  };
+  if (impl_->execution.relaxes_any() && !report.converged && repairs) {
+    const bool asked = impl_->execution.relaxation_worth == 0;
+    const std::int64_t bad = asked ? static_cast<std::int64_t>(report.unconverged.size()) : 0;
+    if (!asked) impl_->given_up = impl_->why_given_up(report);
+    run_unrelaxed(asked ? "; relaxation did not converge" : impl_->given_up);
+    impl_->launch(0);
+    impl_->report(report, 0);
+    report.repaired = std::max(report.repaired, bad);
+  }
   for (const char* why; (why = impl_->unchecked(report));) {
     impl_->check_whole_steps(report, 0);
-    if (report.converged || !options.repair || options.fixed_iterations) break;
+    if (report.converged || !repairs) break;
     const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
-    impl_->replace_plans(why);
+    if (impl_->execution.relaxes_any())
+      run_unrelaxed("; a later stage amplified what relaxation left");
+    else
+      impl_->replace_plans(why);
     impl_->launch(0);
     impl_->report(report, 0);
     report.repaired = std::max(report.repaired, bad);

@@ -53,6 +53,10 @@ class CudaSolver {
   std::vector<GpuAddress> first_bad_steps() const;
   /// Other options for what upload() brought; what report() saw since counts. Whether the plan is another one now.
   bool replan(const SolveOptions& options);
+  /// Of the plan as it is: the cell goes step by step; some stage is relaxed. Only run() relaxes unasked, since only it
+  /// goes step by step where that does not converge.
+  bool runs_stepwise() const;
+  bool relaxes() const;
   /// Where a state is written: [rows, a…]; its final.
   GpuAddress trajectory(int update) const;
   GpuAddress final_state(int update) const;

@@ -32,7 +32,8 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
   const StageFacts& facts = r.stages[k];
   const SolveOptions& solve = r.solve;
   const bool pinned = !solve.plan.empty();
-  const Strategy strategy = pinned ? solve.plan[k].strategy : solve.solver;
+  const Strategy asked = pinned ? solve.plan[k].strategy : solve.solver,
+                 strategy = asked == Strategy::Relaxation ? Strategy::Auto : asked;  // of a stage that has none
   if (r.rows == 0) return sequential_for("no steps");
   if (tolerance <= 0)
     return sequential_for("tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
@@ -53,6 +54,43 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
   return plan;
 }
 
+/// Stages are relaxed one by one: those that mix, where a run asks for it.
+bool asks_to_relax(const ExecutionRequest& r, std::size_t k) {
+  return (r.solve.plan.empty() ? r.solve.solver : r.solve.plan[k].strategy) == Strategy::Relaxation;
+}
+bool relaxes(const ExecutionRequest& r, std::size_t k, double tolerance) {
+  if (!r.stages[k].mixes || !r.unrelaxed.empty() || r.rows == 0 || tolerance <= 0) return false;
+  const bool alone = r.solve.solver == Strategy::Auto && r.solve.plan.empty();
+  return asks_to_relax(r, k) || (alone && r.stages[k].refusal && r.relaxation_worth > 0);
+}
+
+std::optional<std::string> no_relaxation(const ExecutionRequest& r, std::size_t k) {
+  if (r.on_device)
+    return "calls on arrays of a device wait for nothing, and relaxation looks at what each iteration has changed";
+  const auto mixes = [](const StageFacts& f) { return f.mixes; };
+  if (std::none_of(r.stages.begin(), r.stages.end(), mixes))
+    return fmt::format("the stage {} has no term that mixes its channels, so there is nothing to relax",
+                       name_of_stage(r.cell, r.structure.stages[k].states));
+  if (const std::string why = stepwise_reason(r.cell, r.staged, r.stages, true); !why.empty())
+    return "the cell is run step by step on this device: " + why;
+  return std::nullopt;
+}
+
+CudaPlan plan_relaxation(const ExecutionRequest& r, std::size_t k) {
+  if (!r.solve.plan.empty() && r.solve.plan[k].segment > 0)
+    throw SolverError(fmt::format("the plan relaxes windows of {} steps, and a GPU relaxes all steps at once: leave 0",
+                                  r.solve.plan[k].segment));
+  CudaPlan plan;
+  plan.plan.strategy = Strategy::Relaxation;
+  plan.plan.reason =
+      asks_to_relax(r, k)
+          ? "asked for"
+          : fmt::format("all steps at once, for up to {} iterations, which take as long as going step by step",
+                        r.relaxation_worth);
+  plan.repairs = r.solve.repair && !r.solve.fixed_iterations;
+  return plan;
+}
+
 /// Of a cell that runs step by step.
 CudaPlan plan_steps(const ExecutionRequest& r, Strategy strategy, double tolerance, ExecutionPlan& plan) {
   if (strategy == Strategy::Sequential) return sequential_for(plan.stepwise_reason);
@@ -60,7 +98,7 @@ CudaPlan plan_steps(const ExecutionRequest& r, Strategy strategy, double toleran
                                               r.persistent.code.empty() ? "weights cannot rest on chip: " : "",
                                               r.persistent.reason));
   // The sequential kernel's bits are asked for, or its passes.
-  const bool plain = strategy == Strategy::Auto && (tolerance <= 0 || r.solve.persistent.blocks < 0);
+  const bool plain = strategy != Strategy::Persistent && (tolerance <= 0 || r.solve.persistent.blocks < 0);
   if (r.persistent.code.empty() || plain) return steps;
   plan.persistent = r.persistent.code;
   steps.plan.strategy = Strategy::Persistent;
@@ -78,6 +116,8 @@ std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell&
       return "before the stage " + stage();
     case PassKind::Stage:
       return "stage " + stage();
+    case PassKind::Relaxed:
+      return fmt::format("stage {}, relaxed", stage());
     case PassKind::After:
       return "outs";
     case PassKind::Whole:
@@ -111,12 +151,13 @@ Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype)
   return alone ? dtype : arithmetic_of(dtype);
 }
 
-std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages) {
+std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages,
+                            bool relaxes) {
   if (cell.has_lines())
     return fmt::format("the delay line of {} brings rows that the same run writes",
                        cell.symbols[static_cast<std::size_t>(delay_lines(cell)[0].state)].name);
   for (std::size_t k = 0; k < stages.size(); ++k)
-    if (stages[k].refusal)
+    if (stages[k].refusal && !(relaxes && stages[k].mixes))
       return fmt::format("the stage {}: {}", name_of_stage(cell, staged.stages[k].states), *stages[k].refusal);
   return "";
 }
@@ -125,6 +166,7 @@ std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Str
   if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
   if (!is_on_gpu(strategy))
     return fmt::format("{} runs on the CPU only in this version; use --device cpu", to_string(strategy));
+  if (strategy == Strategy::Relaxation) return no_relaxation(r, k);
   if (strategy == Strategy::Persistent) {
     if (stepwise_reason(r.cell, r.staged, r.stages).empty())
       return "the cell's lanes fit a thread each, and no product of them has weights to keep";
@@ -147,19 +189,35 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     throw SolverError(fmt::format("the plan has {} stages, the cell {}", solve.plan.size(), count));
   ExecutionPlan plan;
   plan.rows = r.rows;
-  plan.stepwise_reason = stepwise_reason(r.cell, r.staged, r.stages);
+  const double tolerance = solve.tolerance.value_or(default_tolerance(r.dtype));
+  bool relaxes_any = false;
+  plan.stepwise_reason = r.cell.has_lines() ? stepwise_reason(r.cell, r.staged, r.stages) : "";
+  for (std::size_t k = 0; k < count; ++k) {
+    if (relaxes(r, k, tolerance))
+      relaxes_any = true;
+    else if (plan.stepwise_reason.empty() && r.stages[k].refusal)
+      plan.stepwise_reason =
+          fmt::format("the stage {}: {}", name_of_stage(r.cell, r.structure.stages[k].states), *r.stages[k].refusal);
+  }
+  if (!plan.stepwise_reason.empty()) plan.stepwise_reason += r.unrelaxed;
   plan.runs_stepwise = !plan.stepwise_reason.empty();
-  plan.storage = plan.runs_stepwise ? r.dtype : lane_storage(r.cell, r.staged, r.dtype);
+  plan.storage = plan.runs_stepwise ? r.dtype
+                 : relaxes_any      ? arithmetic_of(r.dtype)
+                                    : lane_storage(r.cell, r.staged, r.dtype);
   plan.sum_parts.assign(count, 0);
   plan.makes_outs.assign(count, false);
-  const double tolerance = solve.tolerance.value_or(default_tolerance(r.dtype));
   for (std::size_t k = 0; k < count; ++k) {
     const Strategy strategy = solve.plan.empty() ? solve.solver : solve.plan[k].strategy;
     if (const auto why = refusal(r, k, strategy)) throw SolverError(*why);
     if (plan.runs_stepwise) {
-      if (strategy != Strategy::Sequential && strategy != Strategy::Auto && strategy != Strategy::Persistent)
+      if (strategy != Strategy::Sequential && strategy != Strategy::Auto && strategy != Strategy::Persistent &&
+          strategy != Strategy::Relaxation)
         throw SolverError(fmt::format("the cell is run step by step on this device: {}", plan.stepwise_reason));
       plan.stages.push_back(plan_steps(r, strategy, tolerance, plan));
+    } else if (relaxes(r, k, tolerance)) {
+      plan.stages.push_back(plan_relaxation(r, k));
+      if (!asks_to_relax(r, k)) plan.relaxation_worth = r.relaxation_worth;
+      continue;
     } else {
       plan.stages.push_back(plan_stage(r, k, tolerance));
     }
@@ -184,6 +242,11 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
   return plan;
 }
 
+bool ExecutionPlan::relaxes_any() const {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const CudaPlan& s) { return s.plan.strategy == Strategy::Relaxation; });
+}
+
 bool ExecutionPlan::fuses_any(bool outs_wanted) const {
   return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
 }
@@ -201,6 +264,10 @@ std::vector<Pass> ExecutionPlan::passes(const StagedCell& staged, const std::vec
     const StageCells& s = fuse ? fused[k]->stage : makes ? *with_outs[k] : staged.stages[k];
     const int number = static_cast<int>(k);
     makes_any = makes_any || makes;
+    if (relaxes(k)) {
+      all.push_back({PassKind::Relaxed, number, false, false, storage});
+      continue;
+    }
     if (!s.once.cell.outs.empty()) all.push_back({PassKind::Once, number, fuse, makes, arithmetic_of(storage)});
     if (!s.before.cell.outs.empty()) all.push_back({PassKind::Before, number, fuse, makes, storage});
     all.push_back({PassKind::Stage, number, fuse, makes, storage});

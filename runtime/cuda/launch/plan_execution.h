@@ -24,11 +24,12 @@ namespace cellc {
 /// What a pass runs. Reductions over rows, steps whose nests exchange values between thread blocks, and exchanges
 /// between devices will be further kinds.
 enum class PassKind {
-  Once,    ///< values of params that a stage needs, one row of them
-  Before,  ///< what a stage reads of other channels and steps, for all rows
-  Stage,   ///< the lanes of a stage, by its strategy
-  After,   ///< outs, once all states are known
-  Whole,   ///< every step of the whole cell as nests, where a stage couples too much for one thread
+  Once,     ///< values of params that a stage needs, one row of them
+  Before,   ///< what a stage reads of other channels and steps, for all rows
+  Stage,    ///< the lanes of a stage, by its strategy
+  Relaxed,  ///< a stage by waveform relaxation, with solvers of its own; waits for the device
+  After,    ///< outs, once all states are known
+  Whole,    ///< every step of the whole cell as nests, where a stage couples too much for one thread
 };
 
 struct Pass {
@@ -45,6 +46,7 @@ std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell&
 /// What is known of a stage before any of its kernels is compiled for a device.
 struct StageFacts {
   std::optional<std::string> refusal;  ///< why no thread can hold its lanes
+  bool mixes = false;  ///< it has mixing terms, so that it can be relaxed; known where that is asked for
   StageShape shape;
   int sum_parts = 0;        ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
   bool makes_outs = false;  ///< its lanes can make some outs, run sequentially or by a scan
@@ -69,6 +71,10 @@ struct ExecutionRequest {
   /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
   /// no residual.
   bool on_device = false;
+  /// Why no stage is relaxed any more; empty: they may be.
+  std::string unrelaxed{};
+  /// Iterations that stages which go step by step may be relaxed for without being asked to; 0: none.
+  int relaxation_worth = 0;
   /// Kernels that live through all steps, where the cell runs step by step; or why there are none.
   PersistentChoice persistent{{}, "what is shipped knows no lengths"};
 };
@@ -79,10 +85,13 @@ struct ExecutionPlan {
   std::string stepwise_reason;             ///< which stage is why, and why
   std::vector<PersistentCode> persistent;  ///< Whole: kernels that live through all steps
   std::vector<CudaPlan> stages;            ///< by stage; with reasons
+  int relaxation_worth = 0;                ///< iterations after which the cell goes step by step; 0: it was asked for
   std::vector<int> sum_parts;              ///< by stage: parts of each sum that its lanes make; 0: they make none
   std::vector<bool> makes_outs;            ///< by stage: its lanes make outs
   std::int64_t rows = 0;
 
+  bool relaxes(std::size_t stage) const { return stages[stage].plan.strategy == Strategy::Relaxation; }
+  bool relaxes_any() const;
   bool fuses(std::size_t stage, bool outs_wanted) const { return outs_wanted && sum_parts[stage] > 0; }
   bool fuses_any(bool outs_wanted) const;
   bool makes_outs_of(std::size_t stage, bool outs_wanted) const { return outs_wanted && makes_outs[stage]; }
@@ -98,8 +107,9 @@ struct ExecutionPlan {
 Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype);
 
 /// Why the cell runs step by step, all of it as nests: the first stage whose lanes no thread can hold. Empty: it does
-/// not.
-std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages);
+/// not. `relaxes`: stages that mix are relaxed.
+std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages,
+                            bool relaxes = false);
 
 /// Why a stage cannot be run by a strategy on a GPU; nothing: it can.
 std::optional<std::string> refusal(const ExecutionRequest& request, std::size_t stage, Strategy strategy);

@@ -67,7 +67,10 @@ void CudaRunArrays::copy_in(const BoundRun& run, Dtype as) {
 }
 
 void CudaRunArrays::reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes) {
-  reserve(buffer, static_cast<std::size_t>(rows * entries(axes)) * size_of(storage));
+  reserve(buffer, bytes_of_rows(axes));
+}
+std::size_t CudaRunArrays::bytes_of_rows(const std::vector<AxisId>& axes) const {
+  return static_cast<std::size_t>(rows * entries(axes)) * size_of(storage);
 }
 
 void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs, bool drops) {
@@ -86,6 +89,7 @@ void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages
   before_.resize(stages.size());
   once_.resize(stages.size());
   for (std::size_t k = 0; k < stages.size(); ++k) {
+    if (!stages[k]) continue;
     const std::vector<Out>&before = stages[k]->before.cell.outs, &once = stages[k]->once.cell.outs;
     // Never fewer: a graph may have been captured by another plan, and run again after this one.
     before_[k].resize(std::max(before_[k].size(), before.size()));
@@ -94,6 +98,34 @@ void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages
     for (std::size_t o = 0; o < once.size(); ++o)
       reserve(once_[k][o], static_cast<std::size_t>(entries(once[o].index)) * size_of(arithmetic));
   }
+}
+
+void CudaRunArrays::reserve_relaxed(int stage, const RelaxedCell& relaxed) {
+  const auto k = static_cast<std::size_t>(stage);
+  const auto reserve_outs = [&](std::vector<std::vector<GpuBuffer>>& of, const DerivedCell& derived) {
+    of.resize(std::max(of.size(), k + 1));
+    of[k].resize(std::max(of[k].size(), derived.cell.outs.size()));
+    for (std::size_t o = 0; o < derived.cell.outs.size(); ++o) reserve_rows(of[k][o], derived.cell.outs[o].index);
+  };
+  reserve_outs(before_, relaxed.fixed);
+  reserve_outs(mixing_, relaxed.mixing);
+}
+
+namespace {
+
+std::vector<GpuAddress> addresses(const std::vector<GpuBuffer>& buffers) {
+  std::vector<GpuAddress> all;
+  for (const GpuBuffer& b : buffers) all.push_back(b.address());
+  return all;
+}
+
+}  // namespace
+
+std::vector<GpuAddress> CudaRunArrays::fixed_sums(int stage) const {
+  return addresses(before_[static_cast<std::size_t>(stage)]);
+}
+std::vector<GpuAddress> CudaRunArrays::mixing_terms(int stage) const {
+  return addresses(mixing_[static_cast<std::size_t>(stage)]);
 }
 
 void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts) {
@@ -206,6 +238,9 @@ NestRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) 
       case ArraySource::Kind::Before:
         a.data = before_[k][s.id].address();
         break;
+      case ArraySource::Kind::Mixing:
+        a.data = mixing_[k][s.id].address();
+        break;
       case ArraySource::Kind::Once:
         a.data = once_[k][s.id].address();
         break;
@@ -313,20 +348,20 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
 
 // And back -----------------------------------------------------------------------------------------------
 
-Array CudaRunArrays::fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
+Array CudaRunArrays::fetch(GpuAddress from, Dtype type, const std::vector<std::int64_t>& shape,
                            GpuStream stream) const {
   Array array = Array::uninitialised(type, shape);
   const std::size_t bytes = static_cast<std::size_t>(array.count()) * size_of(type);
-  if (bytes) gpu.copy_out(array.data(), buffer.address(), bytes, stream);
+  if (bytes) gpu.copy_out(array.data(), from, bytes, stream);
   return array;
 }
 
-Array CudaRunArrays::fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes, GpuStream stream) const {
-  return fetch(buffer, storage, shape_of(rows, axes), stream);
+Array CudaRunArrays::fetch_rows(GpuAddress from, const std::vector<AxisId>& axes, GpuStream stream) const {
+  return fetch(from, storage, shape_of(rows, axes), stream);
 }
 
 Array CudaRunArrays::fetch_trajectory(std::size_t update, GpuStream stream) const {
-  return fetch_rows(trajectories_[update], cell.symbols[cell.updates[update].symbol].axes, stream);
+  return fetch_rows(trajectories_[update].address(), cell.symbols[cell.updates[update].symbol].axes, stream);
 }
 
 RunOutput CudaRunArrays::download(Dtype dtype, const Wanted& wanted, GpuStream stream) const {
@@ -337,10 +372,11 @@ RunOutput CudaRunArrays::download(Dtype dtype, const Wanted& wanted, GpuStream s
     output.finals.push_back(
         !wanted.final(u) ? Array()
         : rows == 0      ? convert(bound.symbols[symbol], arithmetic)
-                         : fetch(finals_[u], arithmetic, shape_of(sequences, cell.symbols[symbol].axes), stream));
+                    : fetch(finals_[u].address(), arithmetic, shape_of(sequences, cell.symbols[symbol].axes), stream));
   }
   for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    output.outs.push_back(wanted.out(o) ? convert(fetch_rows(outs_[o], cell.outs[o].index, stream), dtype) : Array());
+    output.outs.push_back(wanted.out(o) ? convert(fetch_rows(outs_[o].address(), cell.outs[o].index, stream), dtype)
+                                        : Array());
   return output;
 }
 

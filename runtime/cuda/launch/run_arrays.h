@@ -3,6 +3,7 @@
 // there already as the caller's own. It also hands them to the kernels of a run, of lanes and of whole steps.
 // Memory is kept from run to run.
 #include "compiler/derive/fused_reductions.h"
+#include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/stage_cells.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/device_arrays.h"
@@ -34,8 +35,10 @@ struct CudaRunArrays {
   /// Memory for what is written and is not the caller's. `unwritten`: by update. `outs`: by out, those that are
   /// written. `drops`: memory of earlier runs, too, of what is not written now; no graph was captured with it.
   void reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs, bool drops);
-  /// Memory for what stages read and the kernels before them write.
+  /// Memory for what stages read and the kernels before them write; null: that stage has neither.
   void reserve_between(const std::vector<const StageCells*>& stages);
+  /// Memory for what a relaxed stage reads: sums that no iteration changes, and mixing terms.
+  void reserve_relaxed(int stage, const RelaxedCell& relaxed);
   /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
   void reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts);
   /// Memory for what lanes add up of an out, in so many parts.
@@ -51,6 +54,11 @@ struct CudaRunArrays {
     return placed.finals[update] ? placed.finals[update] : finals_[update].address();
   }
   GpuAddress out_of(std::size_t out) const { return placed.outs[out] ? placed.outs[out] : outs_[out].address(); }
+
+  std::size_t bytes_of_rows(const std::vector<AxisId>& axes) const;
+  GpuAddress offsets() const { return offsets_.address(); }  ///< int64 [N+1]
+  std::vector<GpuAddress> fixed_sums(int stage) const;       ///< of a relaxed stage
+  std::vector<GpuAddress> mixing_terms(int stage) const;
 
   /// What lanes have added up of an out: [parts, a…].
   struct Accumulated {
@@ -75,7 +83,7 @@ struct CudaRunArrays {
   // And back.
 
   Array fetch_trajectory(std::size_t update, GpuStream stream) const;
-  Array fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes, GpuStream stream) const;
+  Array fetch_rows(GpuAddress from, const std::vector<AxisId>& axes, GpuStream stream) const;
   /// All that was written and is wanted, in `dtype`.
   RunOutput download(Dtype dtype, const Wanted& wanted, GpuStream stream) const;
 
@@ -83,7 +91,7 @@ struct CudaRunArrays {
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   void reserve(GpuBuffer& buffer, std::size_t bytes) const;
   void put(GpuBuffer& buffer, const Array& array, Dtype as) const;
-  Array fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape, GpuStream stream) const;
+  Array fetch(GpuAddress from, Dtype type, const std::vector<std::int64_t>& shape, GpuStream stream) const;
   PlacedRows rows_of(const PlacedRows& given, const GpuBuffer& own, const std::vector<AxisId>& axes) const;
   PlacedRows input_rows_of(int symbol) const;
   GpuAddress value_of(int symbol) const {
@@ -96,7 +104,7 @@ struct CudaRunArrays {
   DeviceArray device_array(GpuAddress data, const std::vector<AxisId>& axes) const;
 
   std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;
-  std::vector<std::vector<GpuBuffer>> before_, once_, sums_;
+  std::vector<std::vector<GpuBuffer>> before_, once_, sums_, mixing_;
   std::vector<Accumulated> accumulated_;  ///< by out
   std::vector<GpuAddress> parts_;         ///< of sums, as `after` numbers them
   GpuBuffer offsets_;

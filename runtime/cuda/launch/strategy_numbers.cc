@@ -31,6 +31,7 @@ int kernel_number(Strategy strategy) {
       return CELLC_SCAN;
     case Strategy::Auto:
     case Strategy::Persistent:  // of whole steps
+    case Strategy::Relaxation:  // of solvers of its own
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }
@@ -49,6 +50,7 @@ int request_number(Strategy strategy) {
     case Strategy::Auto:
     case Strategy::Sequential:
     case Strategy::Persistent:
+    case Strategy::Relaxation:
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }
@@ -68,6 +70,7 @@ int solver_number(Strategy strategy) {
     case Strategy::Newton:
       return request_number(strategy);
     case Strategy::Persistent:
+    case Strategy::Relaxation:
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }

@@ -1,5 +1,7 @@
 #include "runtime/cuda/launch/timed_gpu.h"
 
+#include <algorithm>
+
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
@@ -29,12 +31,34 @@ class TimedGpu : public TimedCell {
   }
 
   double time(const SolveOptions& options, int calls, SolveReport& report) override {
-    if (uploaded_) {
+    // What is relaxed is stored in another way.
+    const bool asked = options.solver == Strategy::Relaxation ||
+                       std::any_of(options.plan.begin(), options.plan.end(),
+                                   [](const StagePlan& p) { return p.strategy == Strategy::Relaxation; });
+    if (uploaded_ && !asked && !relaxed_) {
       solver_.replan(options);
     } else {
       solver_.upload(run_, options);
       uploaded_ = true;
     }
+    relaxed_ = asked;
+    if (options.solver == Strategy::Auto && options.plan.empty() && solver_.runs_stepwise()) {
+      // A run tries iterations first, and only a whole run can tell whether they end.
+      solver_.run(run_, options, report);
+      SolveOptions settled = options;
+      if (solver_.relaxes()) settled.solver = Strategy::Relaxation;
+      solver_.upload(run_, settled);
+      relaxed_ = solver_.relaxes();
+      uploaded_ = true;
+      return time_uploaded(settled, calls, report);
+    }
+    return time_uploaded(options, calls, report);
+  }
+
+  double floor_ms(const Traffic& traffic, int calls) override { return copy_ms(gpu_, traffic, calls); }
+
+ private:
+  double time_uploaded(const SolveOptions& options, int calls, SolveReport& report) {
     // What a call saw may change the plan of the next; two are enough to settle it.
     for (int i = 0; i < 2; ++i) {
       solver_.launch(0);
@@ -46,13 +70,10 @@ class TimedGpu : public TimedCell {
     return ms;
   }
 
-  double floor_ms(const Traffic& traffic, int calls) override { return copy_ms(gpu_, traffic, calls); }
-
- private:
   Gpu& gpu_;
   const BoundRun& run_;
   CudaSolver solver_;
-  bool uploaded_ = false;
+  bool uploaded_ = false, relaxed_ = false;
 };
 
 class TimedBackwardGpu : public TimedCell {

@@ -130,6 +130,8 @@ class AotBuilder {
       case PassKind::Stage:
         add_stage(staged.stages[k], k, *programs[k]);
         return;
+      case PassKind::Relaxed:
+        throw std::logic_error("a relaxed stage was to be shipped");
       case PassKind::After:
         to_.plan.push_back("outs, once all states are known");
         add_rows(to_.after, staged.after.cell, Structure{}, pass.storage, "after", &staged.after);

@@ -37,8 +37,9 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
       segments = true;
       break;
     case Strategy::Persistent:
+    case Strategy::Relaxation:
 #include "runtime/strategy/cases_not_on_gpu.def"
-      throw std::logic_error("a strategy that no GPU has was to be shipped");
+      throw std::logic_error("a strategy that is not built ahead of time was to be shipped");
   }
   // Segments leave residuals, but where one step back decides and they begin as early: cellc_leaves_no_residual.
   const bool begins_early = request.solver == Strategy::Auto || request.solver == Strategy::Segmented;

@@ -96,6 +96,8 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
                          (pass.fused ? summing : plain)[k]->unit(sizes, by, steps)});
         break;
       }
+      case PassKind::Relaxed:
+        throw std::logic_error("units are those that are planned without a request");
       case PassKind::After:
         add(after.cell, {});
         break;

@@ -1,0 +1,364 @@
+// Prepared calls: of the driver on a CPU, of a pool of workspaces on a GPU.
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <optional>
+
+#include "capi/by_sequence.h"
+#include "capi/call_settings.h"
+#include "capi/gpu_call.h"
+#include "capi/guard.h"
+#include "capi/kernel.h"
+#include "capi/report.h"
+#include "capi/verification.h"
+#include "capi/views.h"
+
+namespace cellc::capi {
+namespace {
+
+/// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
+using Scratch = std::uint64_t*;
+constexpr std::size_t kScratchAlignment = 64;
+
+constexpr const char* kNoWorkspace = "the call is of a kernel of a GPU, which keeps its workspaces there";
+
+/// All that a call needs but its pointers. Not written after it was made, apart from the pool.
+struct PreparedCall {
+  std::shared_ptr<CompiledCell> kernel;
+  std::shared_ptr<CallPool> on_gpu;        ///< else null, and all but shape and expected is of the CPU's driver
+  const CompiledDriver* driver = nullptr;  ///< of the kernel
+  const DirectedCall* directed = nullptr;  ///< of the kernel; whose arrays the call takes
+  Shape shape;
+  std::vector<Expected> expected;
+  std::vector<int> words;              ///< by array: where it stands in the struct of arrays
+  std::vector<std::uint64_t> lengths;  ///< the driver's struct of lengths
+  std::int64_t workspace_bytes = 0;
+  std::size_t array_words = 0;                  ///< the workspace begins after so many words of the scratch
+  std::array<std::atomic<Scratch>, 64> idle{};  ///< what earlier calls left for later ones
+
+  std::size_t bytes() const { return array_words * 8 + static_cast<std::size_t>(workspace_bytes); }
+  Scratch allocate() const {
+    if (const HostMemory* own = kernel->own_memory())
+      return static_cast<Scratch>(own->allocate(own->context, bytes(), kScratchAlignment));
+    return static_cast<Scratch>(::operator new(bytes(), std::align_val_t(kScratchAlignment), std::nothrow));
+  }
+  void free(Scratch scratch) const {
+    if (const HostMemory* own = kernel->own_memory()) return own->release(own->context, scratch, bytes());
+    ::operator delete(scratch, std::align_val_t(kScratchAlignment));
+  }
+
+  Scratch take() {
+    for (auto& place : idle)
+      if (place.load(std::memory_order_relaxed))
+        if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) return scratch;
+    return allocate();
+  }
+  void give(Scratch scratch) {
+    for (auto& place : idle) {
+      Scratch none = nullptr;
+      if (!place.load(std::memory_order_relaxed) &&
+          place.compare_exchange_strong(none, scratch, std::memory_order_release, std::memory_order_relaxed))
+        return;
+    }
+    free(scratch);
+  }
+  void trim() {
+    for (auto& place : idle)
+      if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) free(scratch);
+  }
+  ~PreparedCall() { trim(); }
+};
+
+}  // namespace
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+struct cellc_call {
+  bool open = true;  ///< was not freed
+  std::optional<PreparedCall> body{std::in_place};
+};
+
+namespace cellc::capi {
+namespace {
+
+cellc_status check_call(const cellc_call* call) {
+  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  return call->open ? CELLC_OK : failed(CELLC_WRONG_USAGE, kCallFreed);
+}
+
+/// A run of the driver on arrays that are right.
+cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch scratch) {
+  for (std::size_t i = 0; i < call.words.size(); ++i) {
+    const int word = call.words[i];
+    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
+    if (!call.expected[i].rows) continue;
+    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
+    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
+  }
+  const int result =
+      call.driver->forward(call.lengths.data(), scratch, scratch + call.array_words, call.workspace_bytes, nullptr);
+  if (result == 0) return CELLC_OK;
+  return guarded([&] { throw Misuse(call.driver->message(result)); });
+}
+
+/// The driver's lengths and workspace for the call's shape.
+void make_ready(PreparedCall& call) {
+  const CompiledCell& k = *call.kernel;
+  const CallLayout& layout = call.driver->module.layout;
+  for (const CallField& field : layout.fields) call.words.push_back(field.word);
+  for (std::size_t a = 0; a < k.cell().header.size(); ++a)
+    if (!k.cell().graph.axis(k.cell().header[a]).fixed)
+      call.lengths.push_back(static_cast<std::uint64_t>(call.shape.lengths[a]));
+  call.lengths.push_back(static_cast<std::uint64_t>(call.shape.sequences));
+  call.lengths.push_back(static_cast<std::uint64_t>(call.shape.steps));
+  call.lengths.push_back(call.shape.packed() ? std::bit_cast<std::uint64_t>(call.shape.offsets.data()) : 0);
+  call.lengths.push_back(call.shape.reverse);
+  if (const int wrong = call.driver->workspace(call.lengths.data(), &call.workspace_bytes))
+    throw Misuse(call.driver->message(wrong));
+  call.array_words = (static_cast<std::size_t>(layout.words) + 7) / 8 * 8;
+  const Scratch first = call.allocate();
+  if (!first) throw std::bad_alloc();
+  call.give(first);
+}
+
+/// What a backward call of the driver takes. Everything with a default is given, as in shipped code.
+std::vector<Expected> expected_by_driver(const CompiledCell& k, const PreparedCall& call) {
+  std::vector<Expected> all;
+  for (std::size_t i = 0; i < call.directed->fields.size(); ++i) {
+    const CallField& field = call.driver->module.layout.fields[i];
+    Expected e;
+    e.field = &field;
+    e.name = call.directed->fields[i].name.c_str();
+    e.part = part_entries(field, call.shape);
+    e.all = all_entries(field, call.shape);
+    e.type = dtype_of(call.directed->fields[i], k.compile.dtype);
+    e.dtype = c_dtype(e.type);
+    e.rows = field.is_rows();
+    e.required = field.required() && (!e.rows || e.all > 0);
+    all.push_back(e);
+  }
+  return all;
+}
+
+/// Runs a call on views, by `run` on arrays.
+template <typename Run>
+cellc_status on_views(const PreparedCall& call, const cellc_view* arrays, int count, Run run) {
+  thread_local ViewedArrays views;  // keeps its room from call to call
+  const CompiledCell& k = *call.kernel;
+  const UseHostMemory memory(k.own_memory());
+  views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+  const UseDeviceViews use_views(views);
+  const cellc_status status = run(views.arrays());
+  if (status == CELLC_OK || status == CELLC_NOT_CONVERGED) views.write_back();
+  views.clear();
+  return status;
+}
+
+cellc_shape c_shape(const Shape& shape) {
+  cellc_shape made;
+  cellc_shape_init(&made);
+  made.lengths = shape.lengths.data();
+  made.sequences = shape.sequences;
+  made.steps = shape.steps;
+  made.offsets = shape.packed() ? shape.offsets.data() : nullptr;
+  made.reverse = shape.reverse;
+  return made;
+}
+
+/// A run of the driver, and what there is to say of it.
+cellc_status run_reported(cellc_call* handle, const cellc_array* arrays, int count, cellc_report* report, bool verify) {
+  const PreparedCall& call = *handle->body;
+  std::optional<Verification> verification;
+  if (verify) {
+    if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+    check_verifiable(report);
+    verification.emplace(*call.kernel, call.shape, call.expected, arrays);
+  }
+  const Clock::time_point start = Clock::now();
+  const cellc_status status = cellc_run(handle, arrays, count);
+  const double run_ms = since(start);
+  if (!report || status != CELLC_OK) return status;
+  fill_of_driver(*report, *call.kernel, *call.driver, call.directed->direction, call.shape, run_ms);
+  find_non_finite(*report, *call.directed, call.kernel->compile.dtype, call.shape, arrays);
+  if (verification) report->verified = verification->error();
+  return status;
+}
+
+cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
+  PreparedCall& call = *handle->body;
+  CompiledCell& k = *call.kernel;
+  check_report(r.report);
+  if (!call.on_gpu && r.on_stream) throw Misuse(kNoStreams);
+  const CallDirection direction = call.directed->direction;
+  const bool by_sequence = has_params_by_sequence(*call.directed, r);
+  std::optional<CallSettings> settings;
+  // On a GPU a call goes as its kernel does; with options in the kernel's workspaces in the place of its own.
+  if (r.options || (by_sequence && !call.on_gpu)) {
+    cellc_call_options none{};
+    none.size = sizeof none;
+    settings.emplace(sized(r.options ? r.options : &none, cellc_call_options{}, sizeof none, "the options of the call"),
+                     k, direction == CallDirection::Forward);
+    if (!call.on_gpu) settings->go_step_by_step();
+  }
+  if (by_sequence || (settings && !settings->by_driver)) {
+    cellc_kernel kernel{true, call.kernel};  // whose own handle may have been freed
+    const cellc_shape shape = c_shape(call.shape);
+    cellc_request whole = r;
+    whole.shape = &shape;
+    whole.direction = direction == CallDirection::Forward ? CELLC_FORWARD : CELLC_BACKWARD;
+    if (call.on_gpu && !r.on_stream) whole.on_stream = 1, whole.stream = nullptr;
+    return apply(&kernel, whole, settings ? &*settings : nullptr);
+  }
+  if (call.on_gpu)
+    return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
+      return cellc_run_on(handle, arrays, r.count, r.on_stream ? r.stream : nullptr, r.status, r.report);
+    });
+  if (direction != CallDirection::Forward) check_converged(r.forward_status, call.shape);
+  return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
+    return run_reported(handle, arrays, r.count, r.report, settings && settings->verify);
+  });
+}
+
+}  // namespace
+}  // namespace cellc::capi
+
+extern "C" {
+
+cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc_call** result) {
+  return guarded([&] {
+    if (!result) throw Misuse("the place for the call is a null pointer");
+    *result = nullptr;
+    CompiledCell& k = opened(kernel);
+    auto handle = std::make_unique<cellc_call>();
+    PreparedCall* const call = &*handle->body;
+    call->kernel = kernel->body;
+    call->shape = read_shape(k, given);
+    call->expected = expected_arrays(k, call->shape);
+    call->directed = &k.forward;
+    if (k.on_gpu) {
+      call->on_gpu = k.on_gpu->prepare(call->shape);
+      *result = handle.release();
+      return;
+    }
+    call->driver = &k.own_driver();
+    make_ready(*call);
+    *result = handle.release();
+  });
+}
+
+cellc_status cellc_prepare_backward(cellc_kernel* kernel, const cellc_shape* given, cellc_call** result) {
+  return guarded([&] {
+    if (!result) throw Misuse("the place for the call is a null pointer");
+    *result = nullptr;
+    CompiledCell& k = opened(kernel);
+    if (k.on_gpu) throw Misuse("on a GPU cellc_backward_on keeps what its calls need; nothing is to be prepared");
+    auto handle = std::make_unique<cellc_call>();
+    PreparedCall* const call = &*handle->body;
+    call->kernel = kernel->body;
+    call->shape = read_shape(k, given);
+    call->directed = &k.call(CallDirection::Backward);
+    {
+      const std::lock_guard lock(k.mutex);
+      try {
+        if (!k.backward_driver) k.backward_driver.emplace(compile_backward_driver(k.cell(), k.compile));
+      } catch (const std::invalid_argument& e) {
+        throw Misuse(e.what());
+      }
+    }
+    call->driver = &*k.backward_driver;
+    call->expected = expected_by_driver(k, *call);
+    make_ready(*call);
+    *result = handle.release();
+  });
+}
+
+cellc_status cellc_run_on(cellc_call* handle, const cellc_array* arrays, int count, void* stream, int32_t* status,
+                          cellc_report* report) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (!call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  bool converged = true;
+  const cellc_status outcome = guarded([&] {
+    check_report(report);
+    converged = run_on_gpu(*call.kernel, call.on_gpu, call.shape, call.expected, arrays, stream, status, report);
+  });
+  return outcome != CELLC_OK || converged ? outcome : failed(CELLC_NOT_CONVERGED, kNotAllConverged);
+}
+
+cellc_status cellc_run(cellc_call* handle, const cellc_array* arrays, int count) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (call.on_gpu) return cellc_run_on(handle, arrays, count, nullptr, nullptr, nullptr);
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  const Scratch scratch = call.take();
+  if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
+  const cellc_status status = run_in(call, arrays, scratch);
+  call.give(scratch);
+  return status;
+}
+
+cellc_status cellc_run_views(cellc_call* handle, const cellc_view* arrays, int count) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    status = on_views(*handle->body, arrays, count,
+                      [&](const cellc_array* as_arrays) { return cellc_run(handle, as_arrays, count); });
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_apply_prepared(cellc_call* handle, const cellc_request* request) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    const cellc_request r = sized(request, cellc_request{}, offsetof(cellc_request, options), "the request");
+    status = apply_prepared(handle, r);
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_call_workspace(cellc_call* handle, int64_t* bytes) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  if (!bytes) return failed(CELLC_WRONG_USAGE, "the place for the number is a null pointer");
+  if (handle->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
+  *bytes = static_cast<std::int64_t>(handle->body->bytes());
+  return CELLC_OK;
+}
+
+cellc_status cellc_run_in(cellc_call* handle, const cellc_array* arrays, int count, void* workspace, int64_t bytes) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
+  if (!workspace || bytes < static_cast<std::int64_t>(call.bytes()) ||
+      std::bit_cast<std::uintptr_t>(workspace) % kScratchAlignment != 0)
+    return failed(CELLC_WRONG_USAGE,
+                  "the workspace is null, less than cellc_call_workspace says, or not aligned to 64");
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  return run_in(call, arrays, static_cast<Scratch>(workspace));
+}
+
+cellc_status cellc_call_trim(cellc_call* call) {
+  const cellc_status unusable = check_call(call);
+  if (unusable == CELLC_OK) call->body->trim();
+  return unusable;
+}
+
+void cellc_call_free(cellc_call* call) {
+  if (!call) return;
+  guarded([&] {
+    if (!retire(call)) throw Misuse(kCallFreed);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,303 @@
+#include "runtime/cuda/launch/relaxation_on_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/graph/axes.h"
+#include "compiler/plan/plan_products.h"
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/data/bind.h"
+#include "runtime/evaluate/row_difference.h"
+#include "runtime/strategy/relaxation_progress.h"
+
+namespace cellc {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::int64_t kBlocks = 16;  ///< of a multiprocessor
+
+// RowDifference of row_differences.cuh.
+struct DifferenceArguments {
+  GpuAddress from, to, offsets;
+  std::int64_t sequences, steps, entries, reverse;
+  double absolute;
+  GpuAddress most;
+};
+
+Structure structure_of(CellGraph& cell) { return analyse(cell, differentiate(cell)); }
+
+/// Rows of an input as a solver takes them.
+PlacedRows placed(const NestArray& a, std::int64_t row, const CudaRunArrays& arrays) {
+  const std::int64_t stride = a.row_stride < 0 ? row : a.row_stride;
+  return {a.data, arrays.uniform ? stride * arrays.longest : 0, stride};
+}
+
+}  // namespace
+
+std::unique_ptr<RelaxationOnGpu> RelaxationOnGpu::make(Gpu& gpu, const CellGraph& cell, const Structure& structure,
+                                                       int stage, Dtype arithmetic, const SourceText* source,
+                                                       const DeriveHooks& derive) {
+  std::optional<RelaxedCell> relaxed = relax(cell, structure, stage, derive);
+  if (!relaxed) return nullptr;
+  return std::unique_ptr<RelaxationOnGpu>(new RelaxationOnGpu(gpu, cell,
+                                                              structure.stages[static_cast<std::size_t>(stage)].states,
+                                                              stage, std::move(*relaxed), arithmetic, source, derive));
+}
+
+RelaxationOnGpu::RelaxationOnGpu(Gpu& gpu, const CellGraph& cell, const std::vector<int>& states, int stage,
+                                 RelaxedCell relaxed, Dtype arithmetic, const SourceText* source,
+                                 const DeriveHooks& derive)
+    : gpu_(gpu),
+      cell_(cell),
+      states_(states),
+      stage_(stage),
+      relaxed_(std::move(relaxed)),
+      structure_(structure_of(relaxed_.relaxed.cell)),
+      mixing_plan_(make_plan(relaxed_.mixing.cell, Structure{})),
+      arithmetic_(arithmetic),
+      source_(source),
+      inner_(gpu, relaxed_.relaxed.cell, structure_, arithmetic, source, derive) {}
+RelaxationOnGpu::~RelaxationOnGpu() = default;
+
+NestProgram& RelaxationOnGpu::program(std::optional<NestProgram>& program, const DerivedCell& cell) {
+  if (!program) {
+    NestOptions options;
+    options.source = source_;
+    options.factors = factors_;
+    program.emplace(NestProgram::compile(gpu_, cell.cell, Structure{}, arithmetic_, options));
+    compile_ms_ += program->compile_ms();
+    caches_.push_back(program->cache());
+  }
+  return *program;
+}
+
+double RelaxationOnGpu::product_entries(const std::map<AxisId, std::int64_t>& sizes) const {
+  const AxisLengths lengths(mixing_plan_.cell.graph, sizes);
+  double entries = 0;
+  for (const Product& p : mixing_plan_.products)
+    entries += static_cast<double>(lengths.entries(result_dims(p)) * lengths.entries(p.sums));
+  return entries;
+}
+
+std::vector<CacheState> RelaxationOnGpu::caches() const {
+  std::vector<CacheState> all = caches_;
+  if (!inner_report_.stages.empty()) all.push_back(inner_report_.cache);
+  return all;
+}
+
+/// The shape of a run of what is left: sequences as they are, and how far back its inputs are known.
+void RelaxationOnGpu::prepare_inner(const CudaRunArrays& arrays, double tolerance) {
+  const CellGraph& cell = relaxed_.relaxed.cell;
+  BoundRun run;
+  run.sizes = arrays.bound.sizes;
+  run.offsets = arrays.bound.offsets;
+  run.reverse = arrays.bound.reverse;
+  run.symbols.resize(cell.symbols.size());
+  run.histories.resize(cell.symbols.size());
+  const AxisLengths lengths(cell.graph, arrays.bound.sizes);
+  for (std::size_t s = states_.size(); s < cell.symbols.size(); ++s) {
+    const ArraySource source = relaxed_.relaxed.sources[s];
+    if (source.kind == ArraySource::Kind::Symbol && static_cast<std::size_t>(source.id) < arrays.bound.histories.size())
+      run.histories[s] = arrays.bound.histories[static_cast<std::size_t>(source.id)];
+    if (source.kind == ArraySource::Kind::Trajectory)
+      run.histories[s] = Array::view(arithmetic_, lengths.shape({arrays.sequences, 1}, cell.symbols[s].axes), nullptr);
+  }
+  SolveOptions options;
+  options.tolerance = tolerance / 8;
+  inner_.prepare(run, options);
+}
+
+void RelaxationOnGpu::place_inner(const CudaRunArrays& arrays, const std::vector<GpuAddress>& into) {
+  const CellGraph& cell = relaxed_.relaxed.cell;
+  const NestRun sources = arrays.rows_run(relaxed_.relaxed.sources, stage_);
+  const AxisLengths lengths(cell.graph, arrays.bound.sizes);
+  DeviceArrays device;
+  device.inputs.resize(cell.symbols.size());
+  device.values.resize(cell.symbols.size());
+  device.histories.resize(cell.symbols.size());
+  device.trajectories.resize(cell.updates.size());
+  device.finals.resize(cell.updates.size());
+  device.outs.resize(cell.outs.size());
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+    const NestArray& a = sources.symbols[s];
+    const std::int64_t row = lengths.entries(cell.symbols[s].axes);
+    if (s < states_.size()) {
+      device.values[s] = a.history;  // a trajectory's history is its start
+      device.trajectories[s] = placed({into[s]}, row, arrays);
+      device.finals[s] = arrays.final_of(static_cast<std::size_t>(states_[s]));
+    } else if (cell.symbols[s].kind == SymbolKind::Param) {
+      device.values[s] = a.data;
+    } else {
+      device.inputs[s] = placed(a, row, arrays);
+      device.histories[s] = a.history;
+    }
+  }
+  inner_.place_all(device);
+}
+
+/// The arrays of a cell that reads trajectories, the stage's own from an iterate.
+NestRun RelaxationOnGpu::reading(const CudaRunArrays& arrays, const DerivedCell& cell,
+                                 const std::vector<GpuAddress>& iterate) const {
+  NestRun r = arrays.rows_run(cell.sources, stage_);
+  for (std::size_t s = 0; s < cell.sources.size(); ++s)
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      if (cell.sources[s] == ArraySource{ArraySource::Kind::Trajectory, states_[i]}) {
+        r.symbols[s].data = iterate[i];
+        r.symbols[s].row_stride = -1;
+      }
+  return r;
+}
+
+void RelaxationOnGpu::start_difference(GpuStream stream) {
+  if (!most_.address()) most_ = GpuBuffer(gpu_, sizeof(std::uint32_t));
+  gpu_.zero(most_.address(), sizeof(std::uint32_t), stream);
+}
+
+void RelaxationOnGpu::difference(const char* kernel, const CudaRunArrays& arrays, int state, GpuAddress from,
+                                 GpuAddress to, double absolute, GpuStream stream) {
+  if (!differences_) {
+    std::string text = storage_macro(arithmetic_);
+    for (const char* part : {"preamble.cuh", "row_differences.cuh"})
+      text += fmt::format("#line 1 \"{}\"\n{}\n", part, kernel_template(part));
+    differences_ = gpu_.load({"row_differences.cu", std::move(text), {}});
+  }
+  const std::int64_t entries =
+      AxisLengths(cell_.graph, arrays.bound.sizes)
+          .entries(
+              cell_.symbols[cell_.updates[static_cast<std::size_t>(states_[static_cast<std::size_t>(state)])].symbol]
+                  .axes);
+  GpuLaunch launch;
+  launch.grid.x = static_cast<unsigned>(
+      std::clamp<std::int64_t>(arrays.rows * entries / kThreads / 16, 1, kBlocks * gpu_.facts().multiprocessors));
+  launch.block.x = kThreads;
+  launch.stream = stream;
+  launch.early = true;
+  GpuFunction& function = kernels_[kernel];
+  if (!function) function = gpu_.function(differences_, kernel);
+  DifferenceArguments d{from,           to,      arrays.offsets(),     arrays.sequences,
+                        arrays.longest, entries, arrays.bound.reverse, absolute,
+                        most_.address()};
+  void* argument = &d;
+  gpu_.launch(function, launch, &argument);
+}
+
+double RelaxationOnGpu::largest_difference(GpuStream stream) {
+  std::uint32_t bits = 0;
+  gpu_.copy_out(&bits, most_.address(), sizeof bits, stream);
+  return static_cast<double>(std::bit_cast<float>(bits));
+}
+
+double RelaxationOnGpu::change(const CudaRunArrays& arrays, const std::vector<GpuAddress>& from,
+                               const std::vector<GpuAddress>& to, GpuStream stream) {
+  start_difference(stream);
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    difference("cellc_row_change", arrays, static_cast<int>(i), from[i], to[i], 0, stream);
+  return largest_difference(stream);
+}
+
+/// Every step against f of the iterate itself; returns the largest residual.
+double RelaxationOnGpu::check(CudaRunArrays& arrays, const std::vector<GpuAddress>& iterate,
+                              const SolveOptions& options, double tolerance, GpuStream stream) {
+  const DerivedCell& step = relaxed_.step;
+  made_.resize(states_.size());
+  NestRun r = reading(arrays, step, iterate);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    arrays.reserve_rows(made_[i], step.cell.outs[i].index);
+    r.outs.push_back(made_[i].address());
+  }
+  program(step_, step).run(r, stream);
+  const auto absolute = [&](std::size_t i) {
+    return absolute_tolerance(options, cell_.symbol_of(cell_.updates[static_cast<std::size_t>(states_[i])]).name);
+  };
+  start_difference(stream);
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    difference("cellc_row_residual", arrays, static_cast<int>(i), made_[i].address(), iterate[i], absolute(i), stream);
+  const double most = largest_difference(stream);
+  if (most <= tolerance) return most;
+  // Over rows that are small beside earlier ones, or off: where, and by how much, the host finds out.
+  double exact = 0;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const std::vector<AxisId>& axes = step.cell.outs[i].index;
+    exact = std::max(exact, check_steps(arrays.fetch_rows(iterate[i], axes, stream),
+                                        arrays.fetch_rows(made_[i].address(), axes, stream), arrays.bound.offsets,
+                                        {tolerance, absolute(i), {}}, arrays.bound.reverse, unconverged_));
+  }
+  return exact;
+}
+
+void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const SolveOptions& options, double tolerance,
+                          int worth, GpuStream stream) {
+  report_ = {};
+  unconverged_.clear();
+  if (factors != factors_) {
+    gpu_.synchronize(stream);  // their kernels may still run
+    fixed_.reset();
+    mixing_.reset();
+    step_.reset();
+    factors_ = factors;
+  }
+  arrays.reserve_relaxed(stage_, relaxed_);
+  others_.resize(states_.size());
+  std::vector<GpuAddress> now, next;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const std::vector<AxisId>& axes = cell_.symbol_of(cell_.updates[static_cast<std::size_t>(states_[i])]).axes;
+    arrays.reserve_rows(others_[i], axes);
+    now.push_back(arrays.trajectory_of(states_[i]).data);
+    next.push_back(others_[i].address());
+    gpu_.zero(now[i], arrays.bytes_of_rows(axes), stream);
+  }
+  const std::vector<GpuAddress> wanted = now;
+  prepare_inner(arrays, tolerance);
+  if (!relaxed_.fixed.cell.outs.empty()) {
+    NestRun r = arrays.rows_run(relaxed_.fixed.sources, stage_);
+    r.outs = arrays.fixed_sums(stage_);
+    program(fixed_, relaxed_.fixed).run(r, stream);
+  }
+  RelaxationProgress progress(options, tolerance, report_, worth);
+  for (;;) {
+    while (progress.goes_on() && !progress.settled()) {
+      NestRun mixed = reading(arrays, relaxed_.mixing, now);
+      mixed.outs = arrays.mixing_terms(stage_);
+      program(mixing_, relaxed_.mixing).run(mixed, stream);
+      place_inner(arrays, next);
+      inner_.launch(stream);
+      progress.moved(change(arrays, now, next, stream), arrays.rows);
+      std::swap(now, next);
+    }
+    unconverged_.clear();
+    report_.max_residual = check(arrays, now, options, tolerance, stream);
+    if (unconverged_.empty() || progress.careful() || !progress.goes_on()) break;
+    progress.be_careful();
+  }
+  report_.error_estimate = progress.error_estimate(report_.max_residual);
+  inner_.report(inner_report_, stream);
+  for (std::size_t i = 0; i < states_.size() && now != wanted; ++i)
+    gpu_.copy(wanted[i], now[i],
+              arrays.bytes_of_rows(cell_.symbol_of(cell_.updates[static_cast<std::size_t>(states_[i])]).axes), stream);
+}
+
+RelaxationOnGpu* Relaxations::of(std::size_t stage) {
+  const auto [at, fresh] = made_.try_emplace(stage);
+  if (fresh && !cell_.has_lines())
+    at->second = RelaxationOnGpu::make(gpu_, cell_, structure_, static_cast<int>(stage), arithmetic_, source_, derive_);
+  return at->second.get();
+}
+
+double Relaxations::compile_ms() const {
+  double ms = 0;
+  for (const auto& [stage, relaxation] : made_) ms += relaxation ? relaxation->compile_ms() : 0;
+  return ms;
+}
+
+std::vector<CacheState> Relaxations::caches() const {
+  std::vector<CacheState> all;
+  for (const auto& [stage, relaxation] : made_)
+    if (relaxation)
+      for (const CacheState state : relaxation->caches()) all.push_back(state);
+  return all;
+}
+
+}  // namespace cellc

@@ -1,0 +1,130 @@
+#pragma once
+// Arrays of a call on the emulator, with any strides, and a test that has it for a GPU.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "capi/on_gpu.h"
+#include "tests/capi/kept_handles.h"
+#include "tests/capi/strided_array.h"
+#include "tests/emulator/emulator.h"
+
+namespace cellc {
+
+using namespace strided;
+
+/// The arrays of a call in one direction, on the device.
+struct DeviceArrays {
+  DeviceArrays(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Emulator& gpu)
+      : kernel(kernel), direction(direction), shape(shape), gpu(gpu) {
+    all.resize(static_cast<std::size_t>(cellc_call_array_count(kernel, direction)));
+    device.resize(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int number = static_cast<int>(i);
+      cellc_call_array_info_init(&all[i].info);
+      EXPECT_EQ(cellc_call_array_describe(kernel, direction, number, &all[i].info), CELLC_OK);
+      int rank = 0;
+      all[i].lengths.resize(16);
+      EXPECT_EQ(cellc_call_array_shape(kernel, direction, &shape, number, all[i].lengths.data(), 16, &rank), CELLC_OK);
+      all[i].lengths.resize(static_cast<std::size_t>(rank));
+    }
+  }
+  void draw(Random& random) {
+    for (OneArray& a : all) {
+      a.given = a.info.required || a.info.written || random.chance(0.6);
+      a.draw(random, -1, 1);
+    }
+  }
+  OneArray& named(const std::string& name) {
+    for (OneArray& a : all)
+      if (name == a.info.name) return a;
+    throw std::logic_error("no array " + name);
+  }
+  void upload(std::size_t i, const Bytes& bytes) {
+    if (device[i].bytes() < bytes.size() + 16) device[i] = GpuBuffer(gpu, bytes.size() + 16);
+    gpu.copy_in(device[i].address(), bytes.data(), bytes.size(), 0);
+  }
+  cellc_status run(bool spread, cellc_call* prepared = nullptr) {
+    views.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      OneArray& a = all[i];
+      upload(i, spread ? a.spread : a.dense);
+      views.push_back(spread ? a.as_view() : cellc_view{nullptr, a.info.dtype, 0, nullptr, nullptr});
+      views.back().data =
+          a.given ? reinterpret_cast<void*>(device[i].address() + static_cast<GpuAddress>(spread ? a.origin : 0))
+                  : nullptr;
+    }
+    const cellc_status status = again(prepared);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Bytes& bytes = spread ? all[i].spread : all[i].dense;
+      gpu.copy_out(bytes.data(), device[i].address(), bytes.size(), 0);
+    }
+    return status;
+  }
+  cellc_status again(cellc_call* prepared, cellc_report* report = nullptr) {
+    cellc_request request;
+    cellc_request_init(&request);
+    request.direction = direction;
+    request.shape = &shape;
+    request.arrays = views.data();
+    request.count = static_cast<int>(views.size());
+    request.on_stream = 1;
+    request.stream = stream;
+    request.report = report;
+    request.options = options;
+    request.forward_status = forward_status;
+    request.status = status;
+    return prepared ? cellc_apply_prepared(prepared, &request) : cellc_apply(kernel, &request);
+  }
+  void expect_same() const {
+    for (const OneArray& a : all)
+      if (a.given) {
+        EXPECT_EQ(a.difference(), "");
+      }
+  }
+
+  cellc_kernel* kernel;
+  cellc_direction direction;
+  cellc_shape shape;
+  Emulator& gpu;
+  void* stream = nullptr;
+  const cellc_call_options* options = nullptr;
+  const std::int32_t* forward_status = nullptr;
+  std::int32_t* status = nullptr;
+  std::vector<OneArray> all;
+  std::vector<GpuBuffer> device;
+  std::vector<cellc_view> views;
+};
+
+class EmulatedGpu : public KeptHandles {
+ protected:
+  void SetUp() override {
+    EmulatorOptions quick;
+    quick.optimisation = 0;
+    emulator_ = open_emulator(quick);
+    before_ = capi::gpu_opener();
+    capi::gpu_opener() = [this](int, const std::string&, std::string&) -> std::shared_ptr<Gpu> { return emulator_; };
+  }
+  void TearDown() override {
+    KeptHandles::TearDown();
+    capi::gpu_opener() = before_;
+  }
+  cellc_kernel* kernel_of(const std::string& text, cellc_dtype dtype, const char* solver) {
+    cellc_options options;
+    cellc_options_init(&options);
+    options.device = "cuda";
+    options.dtype = dtype;
+    options.solver = solver;
+    cellc_kernel* kernel = nullptr;
+    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
+    kernels_.push_back(kernel);
+    return kernel;
+  }
+  std::shared_ptr<Emulator> emulator_;
+  capi::OpenGpu before_;
+};
+
+}  // namespace cellc

@@ -1,0 +1,223 @@
+// Waveform relaxation on a device against kernels that go step by step; where it does not contract, and where there is
+// none.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "compiler/front_end.h"
+#include "runtime/cuda/launch/choose_relaxation.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/bind.h"
+#include "tests/engines/relaxed_cells.h"
+#include "tests/gpu/emulated.h"
+#include "tests/gpu/fixtures.h"
+#include "tests/gpu/strategy_matrix.h"
+#include "tests/main/turns.h"
+
+namespace cellc {
+namespace {
+
+Binding bound(const AnalysedCell& cell, Dtype dtype, std::int64_t steps, std::int64_t channels, bool reverse) {
+  BindRequest r;
+  r.random_seed = 7;
+  r.batch = 3;
+  r.length = steps;
+  r.dtype = dtype;
+  r.reverse = reverse;
+  r.dims = {{"d", channels}};
+  if (cell.cell.name == "lstm") r.dims["m"] = 4;
+  return bind(cell.cell, r);
+}
+
+SolveOptions relaxed() {
+  SolveOptions solve;
+  solve.solver = Strategy::Relaxation;
+  return solve;
+}
+
+RunOutput step_by_step(CudaSolver& solver, const BoundRun& run) {
+  SolveOptions solve;
+  solve.solver = Strategy::Sequential;
+  SolveReport report;
+  return solver.run(run, solve, report);
+}
+
+class RelaxesOnDevice : public testing::TestWithParam<const char*> {};
+
+TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", GetParam()));
+  turns::Turn turn;
+  // No thread holds the lanes of 20 channels; of 5 it does.
+  const std::vector<std::int64_t> channels = turn.of(std::vector<std::int64_t>{5, 20});
+  for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F64, Dtype::F32, Dtype::BF16}))
+    for (const std::int64_t d : channels) {
+      Device device = open_device(8);
+      CudaSolver solver(*device.gpu, l.cell, l.structure, dtype), steps_alone(*device.gpu, l.cell, l.structure, dtype);
+      for (const std::int64_t steps : {0, 1, 65})
+        for (const bool reverse : {false, true}) {
+          SCOPED_TRACE(
+              fmt::format("{}, {} channels, {} steps{}", to_string(dtype), d, steps, reverse ? ", reversed" : ""));
+          Binding binding = bound(l, dtype, steps, d, reverse);
+          for (const bool ragged : {false, true}) {
+            if (ragged && steps != 65) continue;
+            if (ragged) binding.run.offsets = {0, 100, 100, 195};
+            SolveReport report;
+            const RunOutput output = solver.run(binding.run, relaxed(), report);
+            EXPECT_TRUE(report.converged);
+            EXPECT_LE(report.max_residual, default_tolerance(dtype));
+            // A single step whose terms cancel may be off by their rounding, and then it is made again.
+            if (steps > 1) {
+              EXPECT_EQ(std::count_if(report.stages.begin(), report.stages.end(),
+                                      [](const StageReport& s) {
+                                        return s.plan.strategy == Strategy::Relaxation && s.iterations > 0;
+                                      }),
+                        1);
+            }
+            // bf16: both are rounded to eight bits, from trajectories that differ by the tolerance.
+            const double within = dtype == Dtype::F64 ? 1e-11 : dtype == Dtype::F32 ? 2e-5 : 1e-2;
+            EXPECT_LE(furthest(output, step_by_step(steps_alone, binding.run)), within);
+          }
+        }
+    }
+}
+
+CELLC_ONE_IN(2, "Cells/RelaxesOnDevice");
+INSTANTIATE_TEST_SUITE_P(Cells, RelaxesOnDevice, testing::ValuesIn(kRelaxedCells));
+
+// A state read through lag(), and an input of earlier steps.
+TEST(RelaxationOnDevice, WithLags) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", R"(cell lagged[d] {
+  state e[d], h[d]
+  input x[d]
+  param U[d,d]
+  e' = 0.5*e + x
+  h' = 0.5*tanh(U@h + lag(x, 2) + e') + 0.2*lag(h, 1)
+}
+)"));
+  Device device = open_device(8);
+  CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F64), steps(*device.gpu, l.cell, l.structure, Dtype::F64);
+  for (const bool reverse : {false, true}) {
+    const Binding binding = bound(l, Dtype::F64, 70, 5, reverse);
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, relaxed(), report);
+    EXPECT_TRUE(report.converged);
+    EXPECT_EQ(report.repaired, 0);
+    EXPECT_LE(furthest(output, step_by_step(steps, binding.run)), 1e-11);
+  }
+}
+
+constexpr const char* kChaos =
+    "cell gain[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(9*(U@h) + x)\n}\n";
+
+TEST(RelaxationOnDevice, WhatDoesNotContractRunsStepByStep) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kChaos));
+  Device device = open_device(8);
+  turns::Turn turn;
+  for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F32, Dtype::F16})) {
+    const Binding binding = bound(l, dtype, 90, 20, false);
+    CudaSolver solver(*device.gpu, l.cell, l.structure, dtype);
+    SolveOptions solve = relaxed();
+    solve.max_iterations = 12;
+    SolveReport report;
+    solver.run(binding.run, solve, report);
+    EXPECT_TRUE(report.converged);
+    EXPECT_GT(report.repaired, 0);
+    EXPECT_NE(report.stages[0].plan.strategy, Strategy::Relaxation);
+    EXPECT_NE(report.stages[0].plan.reason.find("relaxation did not converge"), std::string::npos)
+        << report.stages[0].plan.reason;
+    // Or is reported.
+    solve.repair = false;
+    solver.run(binding.run, solve, report);
+    EXPECT_FALSE(report.converged);
+    EXPECT_GT(report.max_residual, default_tolerance(dtype));
+    EXPECT_EQ(report.unconverged.size(), 3u);
+    EXPECT_EQ(report.stages[0].iterations, 12);
+    // A run that asks for something else forgets it.
+    solver.run(binding.run, {}, report);
+    EXPECT_EQ(report.stages[0].plan.reason.find("relaxation"), std::string::npos);
+  }
+}
+
+// A run that leaves the choice to us looks at some iterations, and goes step by step where they do not end soon.
+TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
+  constexpr const char* kElman =
+      "cell elman[d] {\n  state h[d]\n  input x[d]\n  param U[d,d], g\n  h' = tanh(g*(U@h) + x)\n}\n";
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kElman));
+  turns::Turn turn;
+  for (const double gain : turn.of(std::vector<double>{0.1, 9.0})) {
+    Device device = open_device(8);
+    BindRequest r;
+    r.random_seed = 7;
+    r.batch = 1;
+    r.length = 9000;
+    r.dims = {{"d", 20}};
+    Binding binding = bind(l.cell, r);
+    for (std::size_t s = 0; s < l.cell.symbols.size(); ++s)
+      if (l.cell.symbols[s].name == "g") binding.run.symbols[s].set(0, gain);
+    CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+    SolveReport report;
+    solver.run(binding.run, {}, report);
+    EXPECT_TRUE(report.converged);
+    EXPECT_EQ(report.repaired, 0);
+    const StageReport& stage = report.stages[0];
+    if (gain < 1) {
+      EXPECT_EQ(stage.plan.strategy, Strategy::Relaxation) << stage.plan.reason;
+      EXPECT_GT(stage.iterations, 1);
+      EXPECT_LE(stage.iterations, 8);
+      EXPECT_CONTAINS(stage.plan.reason, "take as long as going step by step");
+    } else {
+      EXPECT_EQ(stage.plan.strategy, Strategy::Persistent) << stage.plan.reason;
+      EXPECT_CONTAINS(stage.plan.reason, "; relaxation ");
+    }
+  }
+}
+
+TEST(ChooseRelaxation, WhatIsWorthTrying) {
+  // LSTMs of 768 and 512 units.
+  RelaxationRequest r{4.0 * 768 * 768, 2 * 768, 16 * 1024, 1024, 16, Dtype::F32, ProductFactors::Tf32x3, 0, 132};
+  const int of_large = iterations_worth_on_gpu(r);
+  EXPECT_GT(of_large, 50);
+  r.persistent_step_ns = 2700;  // in 16 bits
+  r.factors = ProductFactors::F16;
+  EXPECT_EQ(iterations_worth_on_gpu(r), 0);
+  r = {4.0 * 512 * 512, 2 * 512, 16384, 16384, 1, Dtype::F32, ProductFactors::BF16, 1000, 132};
+  EXPECT_GT(iterations_worth_on_gpu(r), 20);
+  r.rows = r.longest = 256;  // not worth compiling for
+  EXPECT_EQ(iterations_worth_on_gpu(r), 0);
+  r.product_entries = 0;  // nothing is a product over all steps
+  EXPECT_EQ(iterations_worth_on_gpu(r), 0);
+}
+
+TEST(RelaxationOnDevice, SaysWhyThereIsNone) {
+  Device device = open_device(8);
+  const auto refusal = [&](const char* text, const SolveOptions& solve) -> std::string {
+    const AnalysedCell l = analyse_text(SourceText("test.cell", text));
+    const Binding binding = bound(l, Dtype::F32, 20, 5, false);
+    CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+    SolveReport report;
+    try {
+      solver.run(binding.run, solve, report);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("cell decay[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n", relaxed()),
+            "the stage {h} has no term that mixes its channels, so there is nothing to relax");
+  SolveOptions windows;
+  windows.plan = {{Strategy::Relaxation, 8, 0, "test"}};
+  EXPECT_EQ(refusal(kChaos, windows),
+            "the plan relaxes windows of 8 steps, and a GPU relaxes all steps at once: leave 0");
+
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kChaos));
+  const Binding binding = bound(l, Dtype::F32, 20, 5, false);
+  CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+  try {
+    solver.prepare(binding.run, relaxed());
+    FAIL() << "a call that waits for nothing cannot look at what iterations change";
+  } catch (const SolverError& error) {
+    EXPECT_NE(std::string(error.what()).find("wait for nothing"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace cellc
