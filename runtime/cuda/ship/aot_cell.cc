@@ -31,6 +31,24 @@ namespace cellc {
 
 namespace {
 
+cellc_source source_of(const ArraySource& s) {
+  switch (s.kind) {
+    case ArraySource::Kind::Symbol:
+      return {CELLC_FROM_SYMBOL, s.id};
+    case ArraySource::Kind::Trajectory:
+      return {CELLC_FROM_TRAJECTORY, s.id};
+    case ArraySource::Kind::Before:
+      return {CELLC_FROM_BEFORE, s.id};
+    case ArraySource::Kind::Once:
+      return {CELLC_FROM_ONCE, s.id};
+    case ArraySource::Kind::Sum:
+      return {CELLC_FROM_SUM, s.id};
+    default:
+      break;
+  }
+  throw std::logic_error("shipped: no such array on a device");
+}
+
 cellc_gradient_kernels sum_kernels(AotSource& source, Dtype real) {
   const std::vector<std::string> uses{"gradient_arguments.cuh", "shifted_rows.cuh", "step_sums.cuh",
                                       "shipped_sums.cuh"};
@@ -151,23 +169,6 @@ class AotBuilder {
       sizes[a] = said != request_.lengths.end() ? said->second : cell_.graph.axis(a).fixed.value_or(64);
     }
     return sizes;
-  }
-  static cellc_source source_of(const ArraySource& s) {
-    switch (s.kind) {
-      case ArraySource::Kind::Symbol:
-        return {CELLC_FROM_SYMBOL, s.id};
-      case ArraySource::Kind::Trajectory:
-        return {CELLC_FROM_TRAJECTORY, s.id};
-      case ArraySource::Kind::Before:
-        return {CELLC_FROM_BEFORE, s.id};
-      case ArraySource::Kind::Once:
-        return {CELLC_FROM_ONCE, s.id};
-      case ArraySource::Kind::Sum:
-        return {CELLC_FROM_SUM, s.id};
-      default:
-        break;
-    }
-    throw std::logic_error("shipped: no such array on a device");
   }
 
   // Parts ----------------------------------------------------------------------------------------------
