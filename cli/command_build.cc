@@ -63,10 +63,6 @@ void check_request(const BuildOptions& options) {
   if (solver == Strategy::Relaxation)
     throw UsageError(fmt::format(
         "--solver {}: the host looks at every iteration, and calls of what is built wait for nothing", options.solver));
-  if (options.backward && cuda)
-    throw UsageError(fmt::format(
-        "--backward: --target {} is for GPUs, where gradients are made by cellc.h alone; build it for a CPU",
-        options.target));
   if (cuda && !options.cpu.empty())
     throw UsageError(
         fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));
@@ -137,6 +133,24 @@ struct Built {
   nlohmann::json facts;
 };
 
+/// What a caller gives and gets, by call.
+nlohmann::json arrays_of(const std::vector<ArrayFacts>& forward, const std::vector<ArrayFacts>& backward) {
+  const auto list = [](const std::vector<ArrayFacts>& arrays) {
+    nlohmann::json all = nlohmann::json::array();
+    for (const ArrayFacts& a : arrays)
+      all.push_back({{"name", a.name},
+                     {"type", a.type},
+                     {"shape", a.shape},
+                     {"strides", a.rows},
+                     {"written", a.written},
+                     {"required", a.required}});
+    return all;
+  };
+  nlohmann::json calls = {{"forward", list(forward)}};
+  if (!backward.empty()) calls["backward"] = list(backward);
+  return calls;
+}
+
 Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const std::string& name) {
   BuildRequest request;
   request.shared = options.target == "cpu-shared";
@@ -150,6 +164,7 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
   nlohmann::json facts = {{"cpu", fmt::format("{}", fmt::join(request.cpus, ","))},
                           {"functions", built.functions},
+                          {"arrays", arrays_of(built.forward, built.backward)},
                           {"products", products_of({}, request.dtype, false)}};
   nlohmann::json stages = nlohmann::json::array();
   for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
@@ -169,10 +184,12 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.solver = strategy_asked(options.solver);
   request.products = products_asked(options.products.empty() ? "3xtf32" : options.products);
   request.derive = derive_hooks();
+  request.backward = options.backward;
   BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
   if (built.library) built.bytes = link_shared(compile_library(*built.library), name);
   const nlohmann::json facts = {{"arch", built.architectures},
                                 {"functions", built.functions},
+                                {"arrays", arrays_of(built.forward, built.backward)},
                                 {"kernels", built.kernels},
                                 {"runs", built.plan},
                                 {"products", products_of(request.products, request.dtype, true)}};

@@ -295,9 +295,8 @@ void add_build(CLI::App& app, BuildOptions& options) {
       "--products", options.products,
       "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32 or\n"
       "storage, as of cellc run");
-  command->add_flag(
-      "--backward", options.backward,
-      "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote; for CPUs");
+  command->add_flag("--backward", options.backward,
+                    "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote");
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {

@@ -18,6 +18,15 @@ class HeaderPrinter {
 
   std::string structs() const { return lengths() + arrays(); }
 
+  std::string arrays_alone() const { return arrays(); }
+
+  std::vector<ArrayFacts> facts() const {
+    std::vector<ArrayFacts> all;
+    for (const CallField& f : options_.layout.fields)
+      all.push_back({f.member, type_of(f), shape_of(f), f.is_rows(), f.is_written(), f.required()});
+    return all;
+  }
+
   /// What stands behind the forward call's functions.
   std::string print_backward() const { return arrays() + functions(); }
 
@@ -39,17 +48,15 @@ class HeaderPrinter {
   }
 
  private:
-  std::string shape_text(const CallField& field) const {
-    std::string text = "[";
-    const auto add = [&](const std::string& part) { text += (text.size() > 1 ? ", " : "") + part; };
-    if (field.is_rows())
-      add("sequences, steps");
-    else if (field.traits().layout != FieldLayout::Once)
-      add("sequences");
-    if (field.is_history()) add(history_length(cell_, cell_.symbols[static_cast<std::size_t>(field.id)]));
-    for (const int a : field.axes) add(axis_text(cell_.header[static_cast<std::size_t>(a)]));
-    return text + "]";
+  std::vector<std::string> shape_of(const CallField& field) const {
+    std::vector<std::string> parts;
+    if (field.traits().layout != FieldLayout::Once) parts.emplace_back("sequences");
+    if (field.is_rows()) parts.emplace_back("steps");
+    if (field.is_history()) parts.push_back(history_length(cell_, cell_.symbols[static_cast<std::size_t>(field.id)]));
+    for (const int a : field.axes) parts.push_back(axis_text(cell_.header[static_cast<std::size_t>(a)]));
+    return parts;
   }
+  std::string shape_text(const CallField& field) const { return fmt::format("[{}]", fmt::join(shape_of(field), ", ")); }
 
   std::string axis_text(AxisId axis) const {
     const Axis& header = cell_.graph.axis(axis);
@@ -103,13 +110,14 @@ class HeaderPrinter {
         "typedef struct {\n";
     if (is_backward())
       text = fmt::format(
-          "/* Gradients of a scalar by what a call of {0}_forward read, from its derivatives by what that call wrote,\n"
+          "/* {1}Gradients of a scalar by what a call of {0}_forward read, from its derivatives by what that call "
+          "wrote,\n"
           " * called cotangents here. To be kept from there: everything that it read, with lengths as they were, and "
           "all\n"
           " * states that it wrote. Everything that has a default is given: a value computed elsewhere is to be\n"
           " * differentiated there. Gradients of params are sums over all sequences and steps. Strides as there. */\n"
           "typedef struct {{\n",
-          options_.forward);
+          options_.forward, options_.on_device ? "All arrays lie on the device.\n *\n * " : "");
     const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
     for (const CallField& f : options_.layout.fields) {
       std::string comment = shape_text(f);
@@ -164,6 +172,8 @@ class HeaderPrinter {
 }  // namespace
 
 std::string print_call_structs(const CallStructs& of) { return HeaderPrinter(of).structs(); }
+std::string print_backward_arrays(const CallStructs& of) { return HeaderPrinter(of).arrays_alone(); }
+std::vector<ArrayFacts> array_facts(const CallStructs& of) { return HeaderPrinter(of).facts(); }
 
 namespace {
 

@@ -28,6 +28,16 @@ struct CallStructs {
   std::string forward = {};
 };
 std::string print_call_structs(const CallStructs& of);
+/// The struct of arrays alone: that of lengths is the forward call's.
+std::string print_backward_arrays(const CallStructs& of);
+
+/// An array of a call, for programs that read about it.
+struct ArrayFacts {
+  std::string name, type;          ///< the member of the struct; "float", "double", "uint16_t"
+  std::vector<std::string> shape;  ///< "sequences", "steps", of a history its length, names of axes
+  bool rows, written, required;
+};
+std::vector<ArrayFacts> array_facts(const CallStructs& of);
 
 /// One number for the structs, the same for every name of the build: code answers CELLC_OTHER_LAYOUT to a call whose
 /// header had another.

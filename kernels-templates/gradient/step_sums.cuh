@@ -26,11 +26,11 @@ CELLC_DEVICE void put_sum(const StepSums& s, long long at, Real sum) {
   }
 }
 
-/// Block (x, y): 32 columns of part y; of one part straight to the result. Threads of one column take every eighth row.
-CELLC_DEVICE void sum_columns(const StepSums& s) {
+/// Block `x` of 32 columns, of a part; of one part straight to the result. Threads of one column take every eighth row.
+CELLC_DEVICE void sum_columns(const StepSums& s, long long x, long long part) {
   CELLC_DYNAMIC_SHARED(Real, shared);
   const int across = threadIdx.x % kColumnThreads, down = threadIdx.x / kColumnThreads;
-  const long long column = static_cast<long long>(blockIdx.x) * kColumnThreads + across, part = blockIdx.y;
+  const long long column = x * kColumnThreads + across;
   const long long begin = part_begin(s, part), end = part_begin(s, part + 1);
   Real sum = 0;
   if (column < s.m) {
@@ -62,19 +62,19 @@ CELLC_DEVICE void sum_columns(const StepSums& s) {
     static_cast<Real*>(s.partial)[part * s.m + column] = shared[threadIdx.x];
 }
 
-/// Block (x, y, z): a tile of the result, entries of the batch, a part of the rows.
-CELLC_DEVICE void sum_products(const StepSums& s) {
+/// A tile of the result, entries of the batch from `first` on, one in `apart`; a part of the rows.
+CELLC_DEVICE void sum_products(const StepSums& s, long long tile, long long first, long long apart, long long part) {
   CELLC_DYNAMIC_SHARED(Real, shared);
   constexpr int kPitch = kSumPitch, kEach = kSumTile / kSumSpread, kThreads = kSumSpread * kSumSpread;
   Real* const left_tile = shared;
   Real* const right_tile = shared + kSumDepth * kPitch;
   const int thread = threadIdx.x, across = thread % kSumSpread, down = thread / kSumSpread;
   const long long tiles = quotient(s.n + kSumTile - 1, kSumTile);
-  const long long tile_m = quotient(blockIdx.x, tiles), tile_n = blockIdx.x - tile_m * tiles;
-  const long long first_m = tile_m * kSumTile, first_n = tile_n * kSumTile, part = blockIdx.z;
+  const long long tile_m = quotient(tile, tiles), tile_n = tile - tile_m * tiles;
+  const long long first_m = tile_m * kSumTile, first_n = tile_n * kSumTile;
   const long long begin = part_begin(s, part), end = part_begin(s, part + 1);
   CELLC_UNROLL(1)
-  for (long long batch = blockIdx.y; batch < s.batch; batch += gridDim.y) {
+  for (long long batch = first; batch < s.batch; batch += apart) {
     Real sum[kEach][kEach];
     for (auto& row : sum)
       for (Real& entry : row) entry = 0;
@@ -135,11 +135,11 @@ CELLC_DEVICE void finish_sums(const StepSums& s) {
 
 extern "C" __global__ void cellc_sum_columns(const __grid_constant__ cellc::StepSums s) {
   cellc::await_stream();
-  cellc::sum_columns(s);
+  cellc::sum_columns(s, blockIdx.x, blockIdx.y);
 }
 extern "C" __global__ void cellc_sum_products(const __grid_constant__ cellc::StepSums s) {
   cellc::await_stream();
-  cellc::sum_products(s);
+  cellc::sum_products(s, blockIdx.x, blockIdx.y, gridDim.y, blockIdx.z);
 }
 extern "C" __global__ void cellc_finish_sums(const __grid_constant__ cellc::StepSums s) {
   cellc::await_stream();

@@ -20,18 +20,23 @@ namespace {
 class Library {
  public:
   Library(llvm::Module& module, const LibraryParts& parts) : module_(module), parts_(parts) {
-    llvm::GlobalVariable* cell = read_tables(module, parts.tables);
-    put("cellc_the_cell", cell);
-    put("cellc_the_room", constant(llvm::ConstantStruct::get(
-                              llvm::cast<llvm::StructType>(module.getGlobalVariable("cellc_the_room")->getValueType()),
-                              numbers(parts.room))));
+    llvm::GlobalVariable* last = read_tables(module, parts.tables);
+    put("cellc_the_cell", module.getGlobalVariable(parts.prefix + "_cell", true));
+    put_numbers("cellc_the_room", parts.room);
     put("cellc_kernel_names", words(parts.kernels));
     put("cellc_missing", words(parts.missing));
     put("cellc_foreign", words(parts.foreign));
     put("cellc_unaligned", words(parts.unaligned));
     put("cellc_about", text(parts.about));
-    put("cellc_layout",
-        constant(llvm::ConstantInt::get(llvm::Type::getInt64Ty(context()), static_cast<std::uint64_t>(parts.layout))));
+    put("cellc_layout", number(parts.layout));
+    // Without gradients: functions that nobody can call, and zeros for what they read.
+    const LibraryParts::Backward backward = parts.backward.value_or(LibraryParts::Backward{});
+    put("cellc_the_backward", parts.backward ? last : nothing("cellc_the_backward"));
+    put_numbers("cellc_the_backward_room", backward.room);
+    put("cellc_backward_missing", words(backward.missing));
+    put("cellc_backward_foreign", words(backward.foreign));
+    put("cellc_backward_unaligned", words(backward.unaligned));
+    put("cellc_backward_layout", number(backward.layout));
     llvm::GlobalVariable* image = text(parts.image);  // of PTX the zero is the end
     image->setAlignment(llvm::Align(64));
     put("cellc_image", image);
@@ -64,6 +69,17 @@ class Library {
     return values;
   }
 
+  llvm::GlobalVariable* number(std::int64_t n) {
+    return constant(llvm::ConstantInt::get(llvm::Type::getInt64Ty(context()), static_cast<std::uint64_t>(n)));
+  }
+  llvm::GlobalVariable* nothing(const char* declared) {
+    return constant(llvm::Constant::getNullValue(module_.getGlobalVariable(declared)->getValueType()));
+  }
+  void put_numbers(const char* declared, const std::vector<int>& of) {
+    auto* type = llvm::cast<llvm::StructType>(module_.getGlobalVariable(declared)->getValueType());
+    put(declared, of.empty() ? nothing(declared) : constant(llvm::ConstantStruct::get(type, numbers(of))));
+  }
+
   void put(const char* declared, llvm::GlobalVariable* value) {
     llvm::GlobalVariable* global = module_.getGlobalVariable(declared);
     global->replaceAllUsesWith(value);
@@ -77,6 +93,10 @@ class Library {
       function.setAttributes(function.getAttributes().removeFnAttributes(context()));
       llvm::StringRef rest = function.getName();
       if (!rest.consume_front("cellc_cell_")) continue;
+      if (!parts_.backward && rest.starts_with("backward")) {
+        function.setLinkage(llvm::GlobalValue::InternalLinkage);
+        continue;
+      }
       exported.push_back(parts_.prefix + "_" + rest.str());
       function.setName(exported.back());
     }

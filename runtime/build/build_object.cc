@@ -69,6 +69,12 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
                                " * structure: {}\n * plan: sequential, products in the step, vectors of {} bits\n",
                                options.about, structure_summary(cell, structure), fmt::join(widths, ", ")),
                    emitted.backward ? &*emitted.backward : nullptr);
+  const auto facts = [&](const DriverModule& module, const char* suffix, const std::string& forward) {
+    return array_facts(
+        {module.cell, module.layout, options.storage, options.steps, options.prefix + suffix, false, forward});
+  };
+  result.forward = facts(emitted.forward, "", "");
+  if (emitted.backward) result.backward = facts(*emitted.backward, "_backward", options.prefix);
   object.supported = options.prefix + "_supported";
   const auto add = [&](const DriverModule& module) {
     const std::vector<std::string>& names = module.functions;  // workspace, the call, message, about

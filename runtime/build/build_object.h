@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/codegen_llvm/print_header.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
 
@@ -29,6 +30,7 @@ struct BuiltObject {
   std::string bytes, header;
   std::string about;
   std::vector<std::string> functions;
+  std::vector<ArrayFacts> forward, backward;  ///< arrays of calls
 };
 
 /// Throws DeviceError, RequestError or UsageError.

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "build_fixture.h"
@@ -101,26 +103,105 @@ int main(void) {
 }
 )";
 
+/// The same of a backward call.
+const char* const kBackProgram = R"(
+#ifdef LIBRARY
+#include "part.h"
+#include <string.h>
+#define MODULE
+#else
+#include "module.h"
+#endif
+#include <stdint.h>
+#include <stdio.h>
+void fake_driver_own(uint64_t address);
+void fake_driver_report(void);
+int cuCtxPushCurrent_v2(void*);
+int main(void) {
+  part_module m;
+  part_lengths lengths;
+  part_backward_arrays arrays;
+  int64_t bytes = 0, at, *words = (int64_t*)&arrays;
+  unsigned i;
+  int result;
+#ifdef LIBRARY
+  if (part_module_bytes() != (int64_t)sizeof m) return 3;
+  result = part_load(&m, 0);
+#else
+  int context;
+  cuCtxPushCurrent_v2(&context);
+  result = part_load(&m, "an image");
+#endif
+  memset(&lengths, 0, sizeof lengths);
+  lengths.d = 96, lengths.sequences = 3, lengths.steps = 700;
+  if (!result) result = part_backward_workspace(&m, &lengths, 0, &bytes);
+  printf("%d, %d bytes\n", result, (int)bytes);
+  for (at = 1; at < 64; ++at) fake_driver_own((uint64_t)at << 20);
+  for (i = 0; i < sizeof arrays / 8; ++i) words[i] = 0;
+#define GIVE(name) memcpy(&arrays.name, &at, sizeof arrays.name), at += 1 << 20
+  at = 1 << 20;
+  GIVE(x), GIVE(h), GIVE(U), GIVE(y_cotangent), GIVE(x_gradient), GIVE(U_gradient), GIVE(h_start_gradient);
+#ifdef LIBRARY
+#define MEMORY void*
+#else
+#define MEMORY CUdeviceptr
+#endif
+  result = part_backward(&m, &lengths, &arrays, 0, (MEMORY)at, bytes, 0);
+  printf("%d %s\n", result, part_backward_message(result));
+  fake_driver_report();
+  arrays.U = 0;
+  puts(part_backward_message(part_backward(&m, &lengths, &arrays, 0, (MEMORY)at, bytes, 0)));
+  return 0;
+}
+)";
+
 class GpuLibrary : public CommandBuild {
  protected:
   /// Writes libpart.so with its header, and module.h.
-  void make(const char* text) {
+  void make(const char* text, bool gradients = false) {
     const AnalysedCell front = analyse_text(SourceText("part.cell", text));
     ShipRequest request;
     request.card = facts_of_architecture("sm_80");
     request.prefix = "part";
     const AotCell cell(front.cell, front.structure, request);
     const ShipOrigin origin{"cell part", " * a test\n"};
-    LibraryParts parts = library_parts(cell, request, origin);
+    std::optional<AotBackward> backward;
+    if (gradients) backward.emplace(front.cell, cell, request);
+    const AotBackward* const of = backward ? &*backward : nullptr;
+    LibraryParts parts = library_parts(cell, request, origin, of);
     parts.image = "an image";
     std::ofstream(path("libpart.so"), std::ios::binary) << link_shared(compile_library(parts), "libpart.so");
-    write("part.h", print_library_header(cell, request, origin, "libpart.so"));
-    write("module.h", print_module_header(cell, request, origin, "part.cubin"));
+    write("part.h", print_library_header(cell, request, origin, "libpart.so", of));
+    write("module.h", print_module_header(cell, request, origin, "part.cubin", of));
     std::filesystem::create_directories(path("driver"));
     std::filesystem::copy_file(CELLC_FAKE_DRIVER, path("driver/libcuda.so.1"),
                                std::filesystem::copy_options::overwrite_existing);
   }
 };
+
+TEST_F(GpuLibrary, GoesBackAsTheHeaderForModulesDoes) {
+  write("use.c", kBackProgram);
+  make(kCells[1], true);
+  const std::string fake = " driver/libcuda.so.1 -Wl,-rpath,$PWD/driver -o ";
+  shell("cc -std=c99 -DLIBRARY use.c -L. -lpart -Wl,-rpath,." + fake + "library");
+  shell("cc -std=c99 -I" CELLC_SOURCE_DIR "/tests/gpu/fake use.c" + fake + "module");
+  const std::string of_library = shell("LD_LIBRARY_PATH=driver ./library"), of_module = shell("./module");
+  EXPECT_HAS(of_library, "\n0 done\n");
+  EXPECT_HAS(of_library, "U is a null pointer\n");
+  const auto launches = [](const std::string& said) {
+    std::string kept;
+    std::istringstream lines(said);
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("contexts") == std::string::npos) kept += line + "\n";
+    return kept;
+  };
+  EXPECT_EQ(launches(of_library), launches(of_module));
+  EXPECT_HAS(of_library, "32 x 256, shared 8704");  // the sum of U's gradient, in parts
+  EXPECT_EQ(shell("nm -D --defined-only libpart.so | grep -c part_backward"), "6\n");
+  // Without gradients there are no such functions.
+  make(kCells[1]);
+  EXPECT_EQ(shell("nm -D --defined-only libpart.so | grep -c part_backward || true"), "0\n");
+}
 
 TEST_F(GpuLibrary, LaunchesWhatTheHeaderForModulesDoes) {
   write("use.c", kProgram);
@@ -181,8 +262,9 @@ print(part.part_message(part.part_workspace(module, None, None, ctypes.byref(cty
 TEST_F(GpuLibrary, TheCommandNeedsNvrtc) {
   write("part.cell", "cell part[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n");
   // As little as there is to compile.
-  const Outcome made = cellc({"build", "part.cell", "--target", "gpu-shared", "--arch", "sm_90", "--solver",
-                              "sequential", "--dim", "d=4", "--name", "part", "-o", "libpart.so"});
+  const Outcome made =
+      cellc({"build", "part.cell", "--target", "gpu-shared", "--backward", "--arch", "sm_90", "--solver", "sequential",
+             "--dim", "d=4", "--name", "part", "-o", "libpart.so", "--json"});
   std::string reason;
   if (!Nvrtc::find(0, reason)) {
     EXPECT_EQ(made.status, 4);
@@ -191,9 +273,17 @@ TEST_F(GpuLibrary, TheCommandNeedsNvrtc) {
   }
   ASSERT_EQ(made.status, 0) << made.err;
   EXPECT_HAS(shell("python3 -c \"import ctypes; print(ctypes.CDLL('./libpart.so').part_module_bytes())\""), "\n");
+  const nlohmann::json report = nlohmann::json::parse(made.out);
+  EXPECT_HAS(report["functions"].dump(), "part_backward_workspace");
+  EXPECT_EQ(report["arrays"]["backward"].back(),
+            nlohmann::json::parse(R"({"name": "h_start_gradient", "type": "float", "shape": ["sequences", "d=4"],
+                                      "strides": false, "written": true, "required": false})"));
   // An object file for CPUs would take its header away.
   EXPECT_EQ(cellc({"build", "part.cell", "--target", "cpu-object", "--name", "part", "-o", "part.o"}).status, 0);
-  EXPECT_EQ(cellc({"build", "part.cell", "--target", "gpu-shared", "--backward", "-o", "libpart.so"}).status, 2);
+  write("part.cell", "cell part[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + lag(x, 1)\n}\n");
+  const Outcome refused = cellc({"build", "part.cell", "--target", "gpu-shared", "--backward", "-o", "libpart.so"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_HAS(refused.err, "reads x at a lag, of which code for GPUs has no gradients; build it for a CPU");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // What `cellc build` writes for GPUs, as its users' compilers see it: headers under a C99 compiler, the
 // source under nvcc where there is one, the kernels under NVRTC; and, where there is a GPU, programs that are
 // built against the files and have the bits of a run.
+#include "tests/gpu/aot_files.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,76 +31,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int status;
-  std::string text;
-};
-Outcome shell(const std::string& command) {
-  Outcome outcome{};
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  char buffer[4096];
-  for (std::size_t n; pipe && (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) outcome.text.append(buffer, n);
-  outcome.status = pipe ? pclose(pipe) : -1;
-  return outcome;
-}
-
 std::string cuda_directory() {
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const char* at = std::getenv(variable); at && fs::exists(fs::path(at) / "bin/nvcc")) return at;
   if (fs::exists("/usr/local/cuda/bin/nvcc")) return "/usr/local/cuda";
   return "";
-}
-
-void save(const std::string& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
-
-/// A cell of an example, built as far as text goes.
-struct Files {
-  std::string source, source_header, module, module_header, prefix;
-};
-Files files_of(const LoweredCell& cell, Dtype dtype = Dtype::F32, const std::string& file = "cell.cubin") {
-  ShipRequest request;
-  request.dtype = dtype;
-  request.lengths = needed_lengths(cell, oracle::axis_lengths(cell.oracle, {4, 2, 3, 2}), false);
-  request.card = facts_of_architecture("sm_80");
-  request.prefix = c_prefix(cell.graph.name);
-  std::unique_ptr<AotCell> made;
-  try {
-    made = std::make_unique<AotCell>(cell.graph, cell.structure, request);
-  } catch (const UsageError&) {
-    // A step that mentions the length of its channels is compiled for it.
-    request.lengths = needed_lengths(cell, oracle::axis_lengths(cell.oracle, {4, 2, 3, 2}), true);
-    made = std::make_unique<AotCell>(cell.graph, cell.structure, request);
-  }
-  const AotCell& shipped = *made;
-  const ShipOrigin origin{"cell " + cell.graph.name, " * a test\n"};
-  return {print_cuda_source(shipped, request, origin), print_source_header(shipped, request, origin),
-          print_module_source(shipped, origin), print_module_header(shipped, request, origin, file), request.prefix};
-}
-
-/// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is
-/// no other.
-void expect_clean_headers(const Files& files, const Scratch& scratch) {
-  save(scratch / "source.h", files.source_header);
-  save(scratch / "module.h", files.module_header);
-  const std::string& p = files.prefix;
-  save(scratch / "a.c", fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
-                                    "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + "
-                                    "{0}_message(0)[0] + {0}_about()[0]; }}\n",
-                                    p));
-  save(scratch / "b.c", fmt::format("#include \"module.h\"\nint main(void) {{ {0}_module m; {0}_lengths "
-                                    "l; {0}_arrays a; int64_t n = 0;\n"
-                                    "memset(&l, 0, sizeof l); memset(&a, 0, sizeof a);\n"
-                                    "return {0}_load(&m, \"\") + {0}_workspace(&m, &l, &a, &n) + "
-                                    "{0}_forward(&m, &l, &a, 0, 0, n, 0) + "
-                                    "{0}_message(0)[0] + {0}_about()[0] + ({0}_unload(&m), 0); }}\n",
-                                    p));
-  for (const char* name : {"a.c", "b.c"})
-    for (const char* how : {"-x c -std=c99 -pedantic", "-x c++ -std=c++11"}) {
-      const Outcome made =
-          shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER, how,
-                            scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
-      ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
-    }
 }
 
 class AotFiles : public testing::TestWithParam<std::string> {

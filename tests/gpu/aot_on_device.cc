@@ -97,6 +97,45 @@ int AotOnDevice::forward(const void* lengths, const void* arrays, GpuAddress wor
 
 namespace {
 
+/// What the emitted NAME_backward_room holds besides.
+struct BackwardRoom {
+  explicit BackwardRoom(const cellc_backward& of)
+      : words(static_cast<std::size_t>(of.words)),
+        inputs(static_cast<std::size_t>(of.input_count) + 1),
+        outs(static_cast<std::size_t>(of.out_count) + 1) {}
+  Words words, inputs, outs;
+};
+cellc_backward_call backward_call(const cellc_backward& of, const cellc_device& device, cellc_work& work,
+                                  BackwardRoom& room) {
+  cellc_backward_call call{};
+  call.of = &of;
+  call.device = &device;
+  call.work = &work;
+  call.words = room.words.data();
+  call.inputs = room.inputs.data();
+  call.outs = room.outs.data();
+  return call;
+}
+
+}  // namespace
+
+int AotOnDevice::count_backward(const AotBackward& backward, const void* lengths, const void* arrays,
+                                std::int64_t* bytes) {
+  Room room(cell_.table());
+  BackwardRoom more(backward.table());
+  cellc_backward_call call = backward_call(backward.table(), device_, room.work, more);
+  return cellc_count_backward(&call, lengths, arrays, bytes);
+}
+int AotOnDevice::run_backward(const AotBackward& backward, const void* lengths, const void* arrays,
+                              GpuAddress workspace, std::int64_t bytes) {
+  Room room(cell_.table());
+  BackwardRoom more(backward.table());
+  cellc_backward_call call = backward_call(backward.table(), device_, room.work, more);
+  return cellc_run_backward(&call, lengths, arrays, workspace, bytes, 0);
+}
+
+namespace {
+
 /// Rows with gaps between them: whatever sequence it is of, row r of the run begins at place(r), and step 0 of the
 /// first sequence at first_place(). Of rows of `n` entries.
 class RowsWithGaps {

@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/cuda/ship/aot_backward.h"
 #include "runtime/cuda/ship/aot_cell.h"
 #include "runtime/data/bind.h"
 #include "runtime/strategy/solve_options.h"
@@ -46,6 +47,11 @@ class AotOnDevice {
   /// A call from scratch: lengths and arrays are words, as the structs of the header lay them out.
   int workspace(const void* lengths, const void* arrays, std::int64_t* bytes);
   int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes, GpuAddress status);
+
+  /// A backward call, whose adjoint the cell is.
+  int count_backward(const AotBackward& backward, const void* lengths, const void* arrays, std::int64_t* bytes);
+  int run_backward(const AotBackward& backward, const void* lengths, const void* arrays, GpuAddress workspace,
+                   std::int64_t bytes);
 
   std::vector<int> launched;  ///< kernels by number, of the last call
   bool trusts = false;        ///< all memory is taken for the device's

@@ -29,6 +29,39 @@
 
 namespace cellc {
 
+namespace {
+
+cellc_source source_of(const ArraySource& s) {
+  switch (s.kind) {
+    case ArraySource::Kind::Symbol:
+      return {CELLC_FROM_SYMBOL, s.id};
+    case ArraySource::Kind::Trajectory:
+      return {CELLC_FROM_TRAJECTORY, s.id};
+    case ArraySource::Kind::Before:
+      return {CELLC_FROM_BEFORE, s.id};
+    case ArraySource::Kind::Once:
+      return {CELLC_FROM_ONCE, s.id};
+    case ArraySource::Kind::Sum:
+      return {CELLC_FROM_SUM, s.id};
+    default:
+      break;
+  }
+  throw std::logic_error("shipped: no such array on a device");
+}
+
+cellc_gradient_kernels sum_kernels(AotSource& source, Dtype real) {
+  const std::vector<std::string> uses{"gradient_arguments.cuh", "shifted_rows.cuh", "step_sums.cuh",
+                                      "shipped_sums.cuh"};
+  const auto add = [&](const char* name, const char* argument, const char* function) {
+    return source.add_call_kernel(real, name, argument, function, uses);
+  };
+  return {add("previous", "PreviousRows", "previous_rows"), add("tables", "OffsetTables", "fill_tables"),
+          add("columns", "SumsInARow", "columns_in_a_row"), add("products", "SumsInARow", "products_in_a_row"),
+          add("finish", "StepSums", "finish_sums")};
+}
+
+}  // namespace
+
 class AotBuilder {
  public:
   AotBuilder(AotCell& to, const Structure& structure, const ShipRequest& request)
@@ -63,6 +96,7 @@ class AotBuilder {
     table.copy_kernel = source_.add_call_kernel(running_, "copy", "CopyArguments", "copy_rows");
     table.offsets_kernel = source_.add_call_kernel(running_, "offsets", "OffsetsArguments", "fill_offsets");
     table.history_kernel = source_.add_call_kernel(running_, "last_steps", "LastStepsArguments", "last_steps");
+    if (request_.with_sums) to_.gradient_kernels = sum_kernels(source_, running_);
     to_.text = source_.finish();
     to_.kernels = std::move(source_.kernels);
     to_.places = std::move(source_.places);
@@ -135,23 +169,6 @@ class AotBuilder {
       sizes[a] = said != request_.lengths.end() ? said->second : cell_.graph.axis(a).fixed.value_or(64);
     }
     return sizes;
-  }
-  static cellc_source source_of(const ArraySource& s) {
-    switch (s.kind) {
-      case ArraySource::Kind::Symbol:
-        return {CELLC_FROM_SYMBOL, s.id};
-      case ArraySource::Kind::Trajectory:
-        return {CELLC_FROM_TRAJECTORY, s.id};
-      case ArraySource::Kind::Before:
-        return {CELLC_FROM_BEFORE, s.id};
-      case ArraySource::Kind::Once:
-        return {CELLC_FROM_ONCE, s.id};
-      case ArraySource::Kind::Sum:
-        return {CELLC_FROM_SUM, s.id};
-      default:
-        break;
-    }
-    throw std::logic_error("shipped: no such array on a device");
   }
 
   // Parts ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@
 #include "compiler/analysis/structure.h"
 #include "compiler/derive/derive_hooks.h"
 #include "compiler/plan/call_layout.h"
-#include "kernels-templates/host/host_call.h"
+#include "kernels-templates/host/host_backward.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/nest_tables.h"
 #include "runtime/cuda/launch/stage_tables.h"
@@ -31,6 +31,7 @@ struct ShipRequest {
   GpuFacts card;       ///< shared memory is no more than its
   std::string prefix;  ///< of every name
   DeriveHooks derive = {};
+  bool with_sums = false;  ///< the cell is an adjoint: kernels that bring its inputs and sum over steps, too
 };
 
 /// Row kernels of a cell, or of a part that has no states.
@@ -74,10 +75,11 @@ class AotCell {
   const CellGraph& cell() const { return cell_; }
   const CallLayout& layout() const { return layout_; }
 
-  std::string text;                  ///< CUDA C++ of all kernels
-  std::vector<std::string> kernels;  ///< by number: extern "C" names
-  std::vector<std::string> places;   ///< by number: the namespaces that they stand in, "a::b::"
-  std::vector<std::string> plan;     ///< lines for people: what runs, and in which order
+  std::string text;                           ///< CUDA C++ of all kernels
+  std::vector<std::string> kernels;           ///< by number: extern "C" names
+  std::vector<std::string> places;            ///< by number: the namespaces that they stand in, "a::b::"
+  std::vector<std::string> plan;              ///< lines for people: what runs, and in which order
+  cellc_gradient_kernels gradient_kernels{};  ///< of ShipRequest::with_sums
 
   // What the table points to.
   std::vector<std::int64_t> fixed, least;

@@ -9,6 +9,15 @@
 
 namespace cellc {
 
+namespace {
+
+std::string without_kernels(const std::string& text) {
+  const std::size_t kernels = text.find("\nextern \"C\" __global__");
+  return kernels == std::string::npos ? text : text.substr(0, kernels + 1);
+}
+
+}  // namespace
+
 std::string AotSource::space_of(Dtype storage) const { return fmt::format("{}_{}::", prefix_, to_string(storage)); }
 
 void AotSource::add(Dtype storage, const std::string& text, const std::vector<std::string>& uses) {
@@ -24,12 +33,13 @@ int AotSource::add_kernel(const std::string& name, const std::string& place) {
   return static_cast<int>(kernels.size()) - 1;
 }
 
-int AotSource::add_call_kernel(Dtype storage, const char* name, const char* argument, const char* function) {
+int AotSource::add_call_kernel(Dtype storage, const char* name, const char* argument, const char* function,
+                               const std::vector<std::string>& uses) {
   add(storage,
       fmt::format("extern \"C\" __global__ void __launch_bounds__(256) {0}_{1}(const __grid_constant__ cellc::{2} a) "
                   "{{ cellc::await_stream(); cellc::{3}(a); }}\n",
                   prefix_, name, argument, function),
-      {"call.cuh"});
+      uses);
   return add_kernel(fmt::format("{}_{}", prefix_, name), space_of(storage));
 }
 
@@ -37,7 +47,8 @@ std::string AotSource::finish() {
   std::string all;
   for (auto& [storage, group] : groups_) {
     std::string text = storage_macro(storage) + template_part("preamble.cuh") + template_part("math.cuh");
-    for (const std::string& use : group.uses) text += template_part(use);
+    // Kernels of templates that a run compiles as they are have names that a program could not have twice.
+    for (const std::string& use : group.uses) text += without_kernels(template_part(use));
     if (!group.products.empty()) {
       const std::string name = fmt::format("{}_product_{}", prefix_, to_string(storage));
       const ProductTemplate of = product_template(factors_, storage);

@@ -21,8 +21,9 @@ class AotSource {
   int add_kernel(const std::string& name, const std::string& place);
   /// `number` will be that of the matrix product in `storage`.
   void ask_for_product(Dtype storage, int* number) { groups_[storage].products.push_back(number); }
-  /// A kernel that a call needs beside those of the cell: `function` of call.cuh.
-  int add_call_kernel(Dtype storage, const char* name, const char* argument, const char* function);
+  /// A kernel that a call needs beside those of the cell: `function` of the last of the templates.
+  int add_call_kernel(Dtype storage, const char* name, const char* argument, const char* function,
+                      const std::vector<std::string>& uses = {"call.cuh"});
 
   /// "prefix_f32::": the namespace of a type.
   std::string space_of(Dtype storage) const;

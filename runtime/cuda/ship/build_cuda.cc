@@ -12,9 +12,11 @@
 #include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/ship/fat_binary.h"
 #include "runtime/cuda/ship/print_aot.h"
+#include "runtime/cuda/ship/print_backward.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/fixed_lengths.h"
+#include "runtime/data/storage_of.h"
 
 namespace cellc {
 
@@ -89,6 +91,9 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.prefix = request.name.empty() ? build_name(cell, {to_string(request.dtype), true, ship.lengths, request.length})
                                      : request.name;
   const AotCell shipped(cell, structure, ship);
+  std::optional<AotBackward> gradients;
+  if (request.backward) gradients.emplace(cell, shipped, ship);
+  const AotBackward* const backward = gradients ? &*gradients : nullptr;
 
   ShipOrigin origin;
   origin.about = fmt::format("cell {}, {}, for {}, by cellc {}{}", cell.name, to_string(request.dtype),
@@ -101,20 +106,29 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   result.plan = shipped.plan;
   result.functions = {ship.prefix + "_workspace", ship.prefix + "_forward", ship.prefix + "_message",
                       ship.prefix + "_about"};
+  result.forward =
+      array_facts({shipped.cell(), shipped.layout(), storage_of(ship.dtype), ship.steps, ship.prefix, true});
+  if (backward) {
+    const std::string& p = backward->request().prefix;
+    result.functions.insert(result.functions.end(), {p + "_workspace", p, p + "_message", p + "_about"});
+    result.kernels.insert(result.kernels.end(), backward->adjoint().kernels.begin(), backward->adjoint().kernels.end());
+    for (const std::string& line : backward->adjoint().plan) result.plan.push_back("backward: " + line);
+    result.backward = array_facts(backward_structs(*backward, ship));
+  }
   if (request.target == CudaTarget::Source) {
-    result.bytes = print_cuda_source(shipped, ship, origin);
-    result.header = print_source_header(shipped, ship, origin);
+    result.bytes = print_cuda_source(shipped, ship, origin, backward);
+    result.header = print_source_header(shipped, ship, origin, backward);
     return result;
   }
   result.functions.insert(result.functions.begin(), {ship.prefix + "_load", ship.prefix + "_unload"});
   if (request.target == CudaTarget::Library) {
     result.functions.insert(result.functions.begin(), {ship.prefix + "_supported", ship.prefix + "_module_bytes"});
-    result.header = print_library_header(shipped, ship, origin, request.file);
-    result.library = library_parts(shipped, ship, origin);
+    result.header = print_library_header(shipped, ship, origin, request.file, backward);
+    result.library = library_parts(shipped, ship, origin, backward);
   } else {
-    result.header = print_module_header(shipped, ship, origin, request.file);
+    result.header = print_module_header(shipped, ship, origin, request.file, backward);
   }
-  const GpuSource source{cell.name + ".cu", print_module_source(shipped, origin), {}};
+  const GpuSource source{cell.name + ".cu", print_module_source(shipped, origin, backward), {}};
   std::vector<CardCode> codes;
   for (const std::string& a : result.architectures) {
     const CompiledKernels kernels =

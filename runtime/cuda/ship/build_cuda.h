@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/codegen_llvm/print_header.h"
 #include "compiler/derive/derive_hooks.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
@@ -29,6 +30,7 @@ struct CudaBuildRequest {
   Strategy solver = Strategy::Auto;
   Products products = Products::Tf32x3;
   DeriveHooks derive = {};
+  bool backward = false;  ///< gradients too
 };
 
 struct BuiltCuda {
@@ -36,6 +38,7 @@ struct BuiltCuda {
   std::optional<LibraryParts> library;  ///< of CudaTarget::Library, and no bytes: runtime/build compiles it
   std::string about;
   std::vector<std::string> functions, kernels, plan, architectures;
+  std::vector<ArrayFacts> forward, backward;  ///< arrays of calls
 };
 
 /// Throws UsageError, RequestError, and DeviceError where NVRTC is missing or fails.

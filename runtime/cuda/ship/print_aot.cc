@@ -10,6 +10,7 @@
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/ship/aot_text.h"
 #include "runtime/cuda/ship/print_aot_tables.h"
+#include "runtime/cuda/ship/print_backward.h"
 #include "runtime/data/storage_of.h"
 
 namespace cellc {
@@ -29,11 +30,15 @@ std::string host_parts() {
          host_part("nest_frame.cuh") + host_part("host_tiles.h") + host_part("host_nests.h") +
          host_part("host_cell.h") + host_part("host_arrays.h") + host_part("host_call.h");
 }
+std::string host_parts(const AotBackward* backward) {
+  return host_parts() + (backward ? host_part("host_sums.h") + host_part("host_backward.h") : std::string());
+}
 
-std::string kernels_of(const AotCell& cell) {
+std::string kernels_of(const AotCell& cell, const AotBackward* backward) {
   return "// The templates hold more than any one cell uses.\n"
          "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_suppress 177\n#endif\n\n" +
-         cell.text + "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
+         cell.text + (backward ? backward->adjoint().text : std::string()) +
+         "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
 }
 
 std::string strings(const std::string& name, const std::vector<std::string>& texts) {
@@ -42,10 +47,16 @@ std::string strings(const std::string& name, const std::vector<std::string>& tex
   return fmt::format("static const char* const {}[] = {{\n{}}};\n", name, body);
 }
 
+std::vector<std::string> kernel_names(const AotCell& cell, const AotBackward* backward) {
+  std::vector<std::string> names = cell.kernels;
+  if (backward) names.insert(names.end(), backward->adjoint().kernels.begin(), backward->adjoint().kernels.end());
+  return names;
+}
+
 /// By array: what results about it mean.
 struct FieldWords {
-  explicit FieldWords(const AotCell& cell) {
-    for (const CallField& f : cell.layout().fields) {
+  explicit FieldWords(const CallLayout& layout) {
+    for (const CallField& f : layout.fields) {
       missing.push_back(f.member + " is a null pointer");
       foreign.push_back(f.member + " is not memory of the current device");
       unaligned.push_back(f.member + " is not aligned to its entries");
@@ -55,7 +66,8 @@ struct FieldWords {
 };
 
 /// Room of a call, and what results mean.
-std::string room_and_words(const AotCell& cell, const std::string& p, const char* error_text) {
+std::string room_and_words(const AotCell& cell, const CallLayout& layout, const std::string& p,
+                           const char* error_text) {
   const CallRoom r = call_room(cell.table());
   std::string text = fmt::format(
       "typedef struct {0}_room {{\n"
@@ -80,7 +92,7 @@ std::string room_and_words(const AotCell& cell, const std::string& p, const char
       "}}\n\n",
       p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words, r.views,
       r.stages, r.sums);
-  const FieldWords words(cell);
+  const FieldWords words(layout);
   text += strings(p + "_missing", words.missing) + strings(p + "_foreign", words.foreign) +
           strings(p + "_unaligned", words.unaligned);
   text += fmt::format(
@@ -94,7 +106,7 @@ std::string room_and_words(const AotCell& cell, const std::string& p, const char
       "- CELLC_MISSING_FIELD];\n"
       "  return cellc_message(result);\n"
       "}}\n\n",
-      p, error_text, cell.layout().fields.size());
+      p, error_text, layout.fields.size());
   return text;
 }
 
@@ -166,15 +178,20 @@ std::string comment_on_calls(const std::string& p) {
 
 /// The tables and functions of a header that launches a module.
 std::string module_functions(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
-                             const std::string& file) {
+                             const std::string& file, const AotBackward* backward) {
   const std::string& p = request.prefix;
+  const std::vector<std::string> kernels = kernel_names(cell, backward);
+  const char* const error_text =
+      "    const char* words = 0;\n"
+      "    (void)cuGetErrorString((CUresult)(result - CELLC_DEVICE_ERROR), &words);\n"
+      "    return words ? words : \"no such result\";\n";
   std::string text;
   text += print_aot_tables(cell, p);
-  text += strings(p + "_kernel_names", cell.kernels);
-  text += room_and_words(cell, p,
-                         "    const char* words = 0;\n"
-                         "    (void)cuGetErrorString((CUresult)(result - CELLC_DEVICE_ERROR), &words);\n"
-                         "    return words ? words : \"no such result\";\n");
+  text += strings(p + "_kernel_names", kernels);
+  text += room_and_words(cell, cell.layout(), p, error_text);
+  if (backward)
+    text += print_backward_tables(*backward, request) +
+            room_and_words(backward->adjoint(), backward->layout(), backward->request().prefix, error_text);
   text += fmt::format(
       "/* The kernels in one context. */\n"
       "typedef struct {0}_module {{\n"
@@ -191,8 +208,7 @@ std::string module_functions(const AotCell& cell, const ShipRequest& request, co
       "  if (m->module) (void)cuModuleUnload(m->module);\n"
       "  memset(m, 0, sizeof *m);\n"
       "}}\n\n",
-      p, cell.kernels.size(), file,
-      file.size() > 4 && file.substr(file.size() - 4) == ".ptx" ? ", ended by a zero" : "");
+      p, kernels.size(), file, file.size() > 4 && file.substr(file.size() - 4) == ".ptx" ? ", ended by a zero" : "");
   text += comment_on_calls(p);
   const auto body = [&](const char* stream, const std::string& call) {
     return fmt::format(
@@ -227,12 +243,14 @@ std::string module_functions(const AotCell& cell, const ShipRequest& request, co
            "cellc_run_call(&call, &work, lengths, arrays, (uint64_t)workspace, workspace_bytes, "
            "(uint64_t)status)"),
       origin.about);
+  if (backward) text += module_backward(*backward, request, cell.kernels.size(), origin.about);
   return text;
 }
 
 }  // namespace
 
-std::string print_source_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
+std::string print_source_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                                const AotBackward* backward) {
   const std::string& p = request.prefix;
   return fmt::format(
              "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
@@ -256,11 +274,13 @@ std::string print_source_header(const AotCell& cell, const ShipRequest& request,
              "/* What a result means; what this was compiled from. */\n"
              "const char* {0}_message(int result);\n"
              "const char* {0}_about(void);\n\n"
+             "{1}"
              "#ifdef __cplusplus\n}}\n#endif\n#endif\n",
-             p);
+             p, backward ? declared_backward(*backward, request, false) : std::string());
 }
 
-std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
+std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                              const AotBackward* backward) {
   const std::string& p = request.prefix;
   std::string text = fmt::format(
       "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
@@ -272,18 +292,27 @@ std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, c
       " * tables of this cell; its functions, which the header declares. */\n"
       "#include <cuda_runtime.h>\n#include <stdint.h>\n#include <string.h>\n\n",
       origin.about, origin.lines, plan_lines(cell), kPromise);
-  text += kernels_of(cell);
+  text += kernels_of(cell, backward);
   text += "// The host's part " + std::string(90, '-') + "\n\n";
-  text += host_parts() + host_part("host_cudart.h");
-  std::string table;
-  for (std::size_t k = 0; k < cell.kernels.size(); ++k)
-    table += fmt::format("  reinterpret_cast<const void*>(&{}{}),\n", cell.places[k], cell.kernels[k]);
-  text += "namespace {\n\n" + print_aot_tables(cell, p);
-  text += fmt::format("const void* const {0}_kernels[] = {{\n{1}}};\n\n", p, table);
-  text += room_and_words(cell, p,
-                         "    return cudaGetErrorString(static_cast<cudaError_t>(result - CELLC_DEVICE_ERROR));\n");
+  text += host_parts(backward) + host_part("host_cudart.h");
+  const auto kernel_table = [](const AotCell& of, const std::string& prefix) {
+    std::string table;
+    for (std::size_t k = 0; k < of.kernels.size(); ++k)
+      table += fmt::format("  reinterpret_cast<const void*>(&{}{}),\n", of.places[k], of.kernels[k]);
+    return fmt::format("const void* const {0}_kernels[] = {{\n{1}}};\n\n", prefix, table);
+  };
+  const char* const error_text =
+      "    return cudaGetErrorString(static_cast<cudaError_t>(result - CELLC_DEVICE_ERROR));\n";
+  text += "namespace {\n\n" + print_aot_tables(cell, p) + kernel_table(cell, p);
+  text += room_and_words(cell, cell.layout(), p, error_text);
+  if (backward) {
+    const std::string& of = backward->request().prefix;
+    text += print_backward_tables(*backward, request) + kernel_table(backward->adjoint(), of) +
+            room_and_words(backward->adjoint(), backward->layout(), of, error_text);
+  }
   text += "}  // namespace\n\n";
   text += print_call_structs(structs_of(cell, request));
+  if (backward) text += print_backward_arrays(backward_structs(*backward, request));
   text += fmt::format(
       "extern \"C\" int {0}_workspace(const {0}_lengths* lengths, const {0}_arrays* arrays, int64_t* bytes) "
       "{{\n"
@@ -328,15 +357,16 @@ std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, c
       "extern \"C\" const char* {0}_message(int result) {{ return {0}_words(result); }}\n"
       "extern \"C\" const char* {0}_about(void) {{ return \"{2}\"; }}\n",
       p, std::string(p.size() + 10, ' '), origin.about, layout_number(structs_of(cell, request)));
+  if (backward) text += "\n" + source_backward(*backward, request, origin.about);
   return text;
 }
 
-std::string print_module_source(const AotCell& cell, const ShipOrigin& origin) {
-  return fmt::format("// {}\n", origin.about) + kernels_of(cell);
+std::string print_module_source(const AotCell& cell, const ShipOrigin& origin, const AotBackward* backward) {
+  return fmt::format("// {}\n", origin.about) + kernels_of(cell, backward);
 }
 
 std::string print_module_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
-                                const std::string& file) {
+                                const std::string& file, const AotBackward* backward) {
   const std::string& p = request.prefix;
   std::string text = fmt::format(
       "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
@@ -348,16 +378,19 @@ std::string print_module_header(const AotCell& cell, const ShipRequest& request,
       origin.about, origin.lines, plan_lines(cell), kPromise, file, p,
       header_head(cell, request, "#include <cuda.h>\n#include <stdint.h>\n#include <string.h>\n"));
   text += print_call_structs(structs_of(cell, request));
+  if (backward) text += print_backward_arrays(backward_structs(*backward, request));
   // What kernels take stands in a namespace, which C has not.
-  const std::string host = renamed(renamed(host_parts() + host_part("host_driver.h"), "NestFrame", "cellc_NestFrame"),
-                                   "ProductArguments", "cellc_ProductArguments");
+  const std::string host =
+      renamed(renamed(host_parts(backward) + host_part("host_driver.h"), "NestFrame", "cellc_NestFrame"),
+              "ProductArguments", "cellc_ProductArguments");
   return text +
-         with_own_names(host + module_functions(cell, request, origin, file), text_number(host).substr(0, 8), p) +
+         with_own_names(host + module_functions(cell, request, origin, file, backward), text_number(host).substr(0, 8),
+                        p) +
          "#endif\n";
 }
 
 std::string print_library_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
-                                 const std::string& file) {
+                                 const std::string& file, const AotBackward* backward) {
   const std::string& p = request.prefix;
   const CallStructs structs = structs_of(cell, request);
   const std::string call =
@@ -387,7 +420,7 @@ std::string print_library_header(const AotCell& cell, const ShipRequest& request
              "waits. */\n"
              "int {0}_load({0}_module* m, int device);\n"
              "void {0}_unload({0}_module* m);\n\n",
-             p, 3 + cell.kernels.size()) +
+             p, 3 + kernel_names(cell, backward).size()) +
          comment_on_calls(p) +
          "/* On any thread, in the module's context; stream: a CUstream or cudaStream_t of it.\n" +
          print_checked_functions(
@@ -399,24 +432,43 @@ std::string print_library_header(const AotCell& cell, const ShipRequest& request
              "/* What a result means; what this was compiled from. */\n"
              "const char* {0}_message(int result);\n"
              "const char* {0}_about(void);\n\n"
+             "{1}"
              "#ifdef __cplusplus\n}}\n#endif\n#endif\n",
-             p);
+             p, backward ? declared_backward(*backward, request, true) : std::string());
 }
 
-LibraryParts library_parts(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
-  LibraryParts parts;
-  FieldWords words(cell);
+namespace {
+
+std::vector<int> room_numbers(const AotCell& cell) {
   const CallRoom r = call_room(cell.table());
+  return {r.symbols,   r.inputs, r.states, r.outs,  r.stages, r.sums,          r.part,
+          r.addresses, r.before, r.once,   r.views, r.starts, r.argument_words};
+}
+
+}  // namespace
+
+LibraryParts library_parts(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                           const AotBackward* backward) {
+  LibraryParts parts;
+  FieldWords words(cell.layout());
   parts.prefix = request.prefix;
   parts.about = origin.about;
   parts.tables = print_aot_tables(cell, request.prefix);
-  parts.kernels = cell.kernels;
+  parts.kernels = kernel_names(cell, backward);
   parts.missing = std::move(words.missing);
   parts.foreign = std::move(words.foreign);
   parts.unaligned = std::move(words.unaligned);
-  parts.room = {r.symbols,   r.inputs, r.states, r.outs,  r.stages, r.sums,          r.part,
-                r.addresses, r.before, r.once,   r.views, r.starts, r.argument_words};
+  parts.room = room_numbers(cell);
   parts.layout = layout_number(structs_of(cell, request));
+  if (!backward) return parts;
+  FieldWords of_backward(backward->layout());
+  LibraryParts::Backward& b = parts.backward.emplace();
+  parts.tables += print_backward_tables(*backward, request);
+  b.missing = std::move(of_backward.missing);
+  b.foreign = std::move(of_backward.foreign);
+  b.unaligned = std::move(of_backward.unaligned);
+  b.room = room_numbers(backward->adjoint());
+  b.layout = layout_number(backward_structs(*backward, request));
   return parts;
 }
 
