@@ -240,7 +240,7 @@ typedef struct {
   size_t size;
   int32_t* status; /* in: null, or [sequences], written: 0 converged, 1 not */
   int converged;
-  double max_residual; /* after repair; over |value| + the largest of its lane so far, on a GPU over 1 + |value| */
+  double max_residual; /* after repair; over |value| + the largest of its lane so far, or a smaller one */
   double error_estimate;
   int64_t repaired;
   int64_t unconverged; /* sequences */

@@ -16,7 +16,7 @@ struct GridSum {
 struct Tally {
   unsigned misses;           ///< boundaries that the first check found off
   unsigned repaired, tails;  ///< segments that were run again: in rounds, and along chains
-  unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
+  unsigned worst_residual;   ///< bits of a float: of what was left as it is, over |s| and the size of the state
   unsigned rounds;
   unsigned growth;              ///< bits of a float: the largest factor by which a segment grew a difference
   unsigned phases;              ///< marks taken

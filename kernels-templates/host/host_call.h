@@ -341,7 +341,8 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, con
   resident = c->device->resident(c->device->self, found, cellc_stage_threads(stage, &v), v.shared_bytes);
   grid = cellc_stage_grid(stage, &c->device->facts, &run, &axes, &plan, &v, resident);
   {
-    const size_t size = cellc_stage_argument(stage, &run, &axes, &plan, &v, &at, grid, c->cell->tolerance, w->argument);
+    const size_t size =
+        cellc_stage_argument(stage, &run, &axes, &plan, &v, &at, grid, c->cell->tolerance, 0, w->argument);
     c->result = c->device->launch(c->device->self, found, grid, v.shared_bytes, w->argument, size);
   }
 }

@@ -150,7 +150,7 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
     const int64_t transitions = stage->transition_states - stage->step_states;
     /* Of one state and its transition more runs than the last are kept: Runs of segments.cuh. */
     const int64_t entries =
-        3 * stage->step_states + transitions + (stage->step_states == 1 && transitions == 1 ? 12 : 0);
+        4 * stage->step_states + transitions + (stage->step_states == 1 && transitions == 1 ? 12 : 0);
     s.control = (uint64_t)control_bytes;
     s.sent = (uint64_t)(stage->step_states * (count * stage->real_bytes / 4) * 8);
     s.off = (uint64_t)(count * 4);
@@ -232,14 +232,26 @@ static inline void cellc_put_real(cellc_argument* a, const cellc_stage* stage, d
   else
     cellc_put(a, &narrow, 4);
 }
+/* What is tolerated of each state besides, over the tolerance: kernels take it for a size that every row has. */
+static inline void cellc_put_ground(cellc_argument* a, const cellc_stage* stage, double tolerance,
+                                    const double* absolute) {
+  int i;
+  for (i = 0; i < stage->step_states; ++i) {
+    const double allowed = absolute && i < cellc_carried_states(stage) ? absolute[stage->entries[i].symbol] : 0;
+    const double ground = allowed > 0 && tolerance > 0 ? allowed / tolerance : 0;
+    cellc_put_real(a, stage, ground < 1e30 ? ground : 1e30);
+  }
+}
 static inline void cellc_end(cellc_argument* a) {
   while (a->size % 8) a->bytes[a->size++] = 0;
 }
 
-/* The argument of the kernel (Lanes, Segmented or Scan), in room that is enough for it; its size. */
+/* The argument of the kernel (Lanes, Segmented or Scan), in room that is enough for it; its size. `absolute`: by state,
+ * in its own units, what a step may be off besides; null: nothing. */
 static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run,
                                           const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v,
-                                          const cellc_scratch* at, cellc_grid grid, double tolerance, void* room) {
+                                          const cellc_scratch* at, cellc_grid grid, double tolerance,
+                                          const double* absolute, void* room) {
   const int64_t segments = v->kernel == CELLC_SEGMENTED ? cellc_segments(run, plan) : 0;
   const cellc_entry* e = stage->entries;
   cellc_argument out;
@@ -293,6 +305,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->words);
     cellc_put64(&out, (int64_t)at->marks);
     cellc_put_real(&out, stage, tolerance);
+    cellc_put_ground(&out, stage, tolerance, absolute);
     cellc_put32(&out, cellc_scan_tiles(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
     cellc_put32(&out, v->buffers ? cellc_stream_carry_blocks(chains, v) : 0);
@@ -306,9 +319,14 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->sent);
     cellc_put64(&out, (int64_t)at->off);
     for (i = 0; i < 4; ++i) cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
-    cellc_put64(&out,
-                (int64_t)at->states + (2 * stage->step_states + stage->transition_states) * lanes * stage->real_bytes);
+    {
+      const int64_t runs = 2 * stage->step_states + stage->transition_states;
+      const int64_t entries = stage->step_states == 1 && stage->transition_states == 2 ? 12 : 0;
+      cellc_put64(&out, (int64_t)at->states + runs * lanes * stage->real_bytes);
+      cellc_put64(&out, (int64_t)at->states + (runs + entries) * lanes * stage->real_bytes);
+    }
     cellc_put_real(&out, stage, tolerance);
+    cellc_put_ground(&out, stage, tolerance, absolute);
     cellc_put32(&out, plan->burn_in);
     cellc_put32(&out, plan->rounds);
     cellc_put32(&out, plan->fixed);

@@ -203,7 +203,17 @@ struct ScanRun : ScanMaps<kCopy> {
     Real start[kCarried];
     CELLC_UNROLL()
     for (int e = 0; e < kCarried; ++e) start[e] = known()[e * kScanChannels + channel];
-    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) &&
+    // Rows before are other blocks', and perhaps not written yet. What tiles have published is.
+    const auto ends_of_tiles = [&](int e) {
+      Real size = 0;
+      CELLC_UNROLL(1)
+      for (int before = tile - 2; before >= 0 && before > tile - 8; --before) {
+        Real end[kCarried];
+        if (look_at_state(before, end)) size = larger(size, finite_size(end[e]));
+      }
+      return size;
+    };
+    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2, ends_of_tiles) &&
            this->mark(chain, tile, 0) && this->mark_chain(chain);
   }
 

@@ -77,7 +77,14 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
-    if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance)) return false;
+    // Rows that are still to be written are at hand.
+    const auto size_before = [&](int e) {
+      Real size = 0;
+      CELLC_UNROLL()
+      for (int k = kScanSteps / 2; k < kScanSteps; ++k) size = larger(size, finite_size(widen(held[k][e])));
+      return size;
+    };
+    if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance, size_before)) return false;
     const int of_warp = part < kScanParts - 1 ? warp : warp + 1;
     return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
   }

@@ -8,6 +8,9 @@
 // took, which it knows, since it is made of the same numbers. Where the two rows differ by more than the tolerance the
 // boundary is marked.
 //
+// Sizes are what is at hand: the row before, and, where that is small, some of the thread's own rows. Whoever walks
+// knows the largest row that it has come by.
+//
 // Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a
 // thread and a word that each block adds when it ends (in a cluster, a barrier that nobody waits at for long). A block
 // that has marked something stays until all rows are written, takes chains that are marked, and walks them: from the
@@ -51,15 +54,20 @@ struct ScanRepair : ScanTile<kCopy, 0> {
   bool changed = false;
 
   /// Whether a row may stand where that follows from the one before. (The tolerance is handed over since it is at
-  /// hand.)
-  CELLC_DEVICE bool stands(Real row, Real next, Real tolerance) const {
-    return are_near(row, next, tolerance) | (magnitude(row - next) < kRounding * magnitude(next));
+  /// hand.) `size`: the largest row of state e so far, as far as that is known.
+  CELLC_DEVICE bool stands(int e, Real row, Real next, Real tolerance, Real size) const {
+    return are_near(row, next, tolerance, size + scan.ground[e]) |
+           (magnitude(row - next) < kRounding * magnitude(next));
+  }
+  CELLC_DEVICE Real residual(int e, Real row, Real next, Real size) const {
+    return magnitude(row - next) / (size + scan.ground[e] + magnitude(next));
   }
 
   CELLC_DEVICE explicit ScanRepair(const Scan& scan) : Tile(scan, nullptr) {}
 
-  /// From the row before step `from` on, up to step `to`; until a row agrees, where that is asked for. Whether the last
-  /// one did. Called, and not a part of who calls it: it takes as long to compile as all else that a scan does.
+  /// From the row before step `from` on, up to step `to`; until rows agree, where that is asked for. Whether the last
+  /// ones did: a thread's boundary was perhaps judged beside its own rows, and where these have changed, that row is
+  /// looked at again. Called, and not a part of who calls it: it takes as long to compile as all else that a scan does.
   static __device__ __noinline__ bool walk(ScanRepair& work, long long from, const long long to,
                                            const bool until_agrees) {
     const Lanes& lanes = work.lanes;
@@ -71,7 +79,7 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     const Stored* input_at[Tile::kInputs];
     long long input_stride[Tile::kInputs], row_stride[kCarried];
     Stored* row_at[kCarried];
-    Real state[kCarried];
+    Real state[kCarried], size[kCarried];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       input_at[e] = work.input_at(e, from);
@@ -82,8 +90,10 @@ struct ScanRepair : ScanTile<kCopy, 0> {
       row_at[e] = work.row_at(e, from);
       row_stride[e] = work.row_stride(e);
       state[e] = from == 0 ? start_of(lanes, lane[0], e) : load(row_at[e] - row_stride[e]);
+      size[e] = finite_size(state[e]);
     }
     bool agrees = true, changed = false;
+    long long settles = from;  // the first step behind all rows that changed ones may have excused
     CELLC_UNROLL(1)
     for (; from < to; from += kAhead) {
       const int steps = to - from < kAhead ? static_cast<int>(to - from) : kAhead;
@@ -103,26 +113,28 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         Step::step(param[0], input[i], state, next, uniforms.data);
         agrees = true;
         CELLC_UNROLL()
-        for (int e = 0; e < kCarried; ++e) agrees = agrees & work.stands(row[i][e], next[e], tolerance);
+        for (int e = 0; e < kCarried; ++e) agrees = agrees & work.stands(e, row[i][e], next[e], tolerance, size[e]);
         CELLC_UNROLL()
         for (int e = 0; e < kCarried; ++e) {
           if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);
           state[e] = agrees ? row[i][e] : next[e];
+          size[e] = larger(size[e], finite_size(state[e]));
         }
         changed = changed | !agrees;
+        settles = agrees ? settles : from + i + kScanSteps + 1;
       }
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) input_at[e] += kAhead * input_stride[e];
       CELLC_UNROLL()
       for (int e = 0; e < kCarried; ++e) row_at[e] += kAhead * row_stride[e];
-      if (until_agrees && agrees) break;
+      if (until_agrees && agrees && from + steps >= settles) break;
     }
     work.changed = work.changed || changed;
     if (from + kAhead >= to && to == lane[0].steps) {
       CELLC_UNROLL()
       for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, state[e]);
     }
-    return agrees;
+    return agrees && to >= settles;
   }
 
   /// Where nothing is to be walked: how far the row of step t, which is not the first, is from what follows from the
@@ -140,8 +152,13 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     Step::step(param[0], input, state, next, uniforms.data);
     CELLC_UNROLL()
     for (int e = 0; e < kCarried; ++e) {
-      const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
-      if (!work.stands(row, next[e], work.scan.tolerance) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
+      Real size = 0;
+      CELLC_UNROLL(1)
+      for (long long before = t - 1; before >= 0 && before >= t - kScanSteps; --before)
+        size = larger(size, finite_size(load(work.row_at(e, before))));
+      const Real row = load(work.row_at(e, t)), d = work.residual(e, row, next[e], size);
+      if (!work.stands(e, row, next[e], work.scan.tolerance, size) && !(d <= far))
+        far = is_finite(d) ? d : Real(3.4e38);
     }
     if (far == 0) return;  // another of the warp's parts began with it
     atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(t));
@@ -156,12 +173,16 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     const long long steps = lane[0].steps, tile_steps = warps * kStrip;
     const int skewed = work.skew();
     const bool notes = kWritesDown && work.scan.first_bad;
-    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], state[kCarried], next[Step::kStates], far = 0;
+    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], state[kCarried], next[Step::kStates],
+        size[kCarried], far = 0;
     long long first = steps;
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     CELLC_UNROLL()
-    for (int e = 0; e < kCarried; ++e) state[e] = start_of(lanes, lane[0], e);
+    for (int e = 0; e < kCarried; ++e) {
+      state[e] = start_of(lanes, lane[0], e);
+      size[e] = finite_size(state[e]);
+    }
     CELLC_UNROLL(1)
     for (long long from = 0; from < steps; from += kAhead) {
       const int count = steps - from < kAhead ? static_cast<int>(steps - from) : kAhead;
@@ -182,8 +203,8 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         CELLC_UNROLL()
         for (int e = 0; e < kCarried; ++e) {
           if (marked) {
-            const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
-            if (!work.stands(row, next[e], work.scan.tolerance)) {
+            const Real row = load(work.row_at(e, t)), d = work.residual(e, row, next[e], size[e]);
+            if (!work.stands(e, row, next[e], work.scan.tolerance, size[e])) {
               first = t < first ? t : first;
               if (!(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
             }
@@ -191,6 +212,7 @@ struct ScanRepair : ScanTile<kCopy, 0> {
             store(work.row_at(e, t), next[e]);
           }
           state[e] = next[e];
+          size[e] = larger(size[e], finite_size(state[e]));
         }
       }
     }

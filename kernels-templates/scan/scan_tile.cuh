@@ -20,9 +20,10 @@ struct Scan {
   unsigned long long*
       words;        ///< [group of channels of a sequence][tile][word][channel]; zeroed with `control`, and only with it
   unsigned* marks;  ///< what scan_repair.cuh keeps; zeros to begin with, and whatever happens as many to the next call
-  Real tolerance;   ///< of a step's residual, over 1 + |h|
-  int tiles;        ///< of the longest sequence
-  int groups;       ///< of channels of a sequence
+  Real tolerance;   ///< of a step's residual, over |h| and the largest |h| before, as far as that is known
+  Real ground[Step::kStates];  ///< what is tolerated besides, over the tolerance: a size that every row has
+  int tiles;                   ///< of the longest sequence
+  int groups;                  ///< of channels of a sequence
   int carry_blocks;  ///< blocks of a stream that carry states from tile to tile, of kCarryChannels of a chain each
   int look;          ///< tiles of a sequence that may well be under way at once; 0: each waits for the state before it
   unsigned long long*
@@ -403,16 +404,36 @@ struct ScanTile {
     }
     return next;
   }
-  /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
+  /// The largest of some of the thread's rows, which it has made.
+  CELLC_DEVICE Real largest_own(int e) const {
+    constexpr int kEvery = kScanSteps / 8 > 0 ? kScanSteps / 8 : 1;
+    Real size = 0;
+    if (!kStaged && !row_base[e]) return size;
+    CELLC_UNROLL(1)
+    for (int k = high - 1; k >= low; k -= kEvery)
+      size = larger(size, finite_size(load(kStaged ? own(e, k) : row_at(e, begin + k))));
+    return size;
+  }
+  /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`. Mostly it does
+  /// beside these rows alone. Where a state passes zero `size_before(e)` is asked, of some earlier rows.
+  template <class SizeBefore>
   CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
                            const Uniforms<Step>& uniforms, const Real (&end)[kCarried], const Real (&start)[kCarried],
-                           const Real (&input)[kInputs], Real tolerance) const {
+                           const Real (&input)[kInputs], Real tolerance, const SizeBefore& size_before) const {
     Real written[Step::kStates], made[Step::kStates];
     Step::step(param[0], input, start, written, uniforms.data);
     Step::step(param[0], input, end, made, uniforms.data);
     bool near = true;
     CELLC_UNROLL()
-    for (int e = 0; e < kCarried; ++e) near = near & are_near(written[e], made[e], tolerance);
+    for (int e = 0; e < kCarried; ++e)
+      near = near & are_near(written[e], made[e], tolerance, magnitude(end[e]) + scan.ground[e]);
+    if (near) return true;
+    near = true;
+    CELLC_UNROLL()
+    for (int e = 0; e < kCarried; ++e) {
+      const Real size = larger(larger(finite_size(end[e]), finite_size(made[e])), size_before(e));
+      near = near & are_near(written[e], made[e], tolerance, size + scan.ground[e]);
+    }
     return near;
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
@@ -423,7 +444,8 @@ struct ScanTile {
       if (!next.there) return false;
       const bool last = part == kScanParts - 1, of_tile = last && warp == warps - 1;
       // Of what is left where a tile starts, the tile may leave half itself.
-      if (!agrees(param, uniforms, end, next.start, next.input, of_tile ? scan.tolerance / 2 : scan.tolerance))
+      if (!agrees(param, uniforms, end, next.start, next.input, of_tile ? scan.tolerance / 2 : scan.tolerance,
+                  [&](int e) { return largest_own(e); }))
         return mark(chain, of_tile ? tile + 1 : tile, of_tile ? 0 : last ? warp + 1 : warp) && mark_chain(chain);
     }
     return false;

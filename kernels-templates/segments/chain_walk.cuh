@@ -20,7 +20,9 @@ CELLC_DEVICE void mark_off(SegmentWork& work, long long tile) {
       from[e] = work.at(work.run.ended, e, own - work.lanes.channels);
       to[e] = work.at(work.run.began, e, own);
     }
-    const Real r = step_residual(work.lanes, lane, work.first_step(lane), from, to);
+    // Earlier segments may be walked in part; of those of one step all that follows is.
+    const bool all = !work.run.repairs || work.lanes.segment == 1;
+    const Real r = work.judge(lane, from, to, work.run.tolerance, all).residual;
     if (r <= work.run.tolerance) continue;
     work.run.off[own] = 1;
     if (work.run.repairs) continue;
@@ -117,7 +119,8 @@ CELLC_DEVICE int walk_on(SegmentWork& work, long long tile, int from, unsigned& 
         CELLC_UNROLL()
         for (int v = 0; v < kWidth; ++v) {
           // What merges here is not looked at again: where segments do not forget, all of it stays.
-          if (first_of_stage && open[v] && !work.hopeless && merges(work, rows, v, now[v], t, work.run.tolerance / 8)) {
+          if (first_of_stage && open[v] && !work.hopeless &&
+              merges(work, rows, v, now[v], t, work.run.tolerance / 8, true)) {
             open[v] = false;
             if (all_open) pass(t + kSteps);  // those of this stage were passed when it was open
             all_open = false;

@@ -18,7 +18,7 @@ enum class Maps {
 /// after every store.
 struct Chains {
   struct Run {
-    Real *began, *ended, *starts, *transitions;
+    Real *began, *ended, *starts, *transitions, *sizes;
     const Runs* runs;
   } run;
   struct Shape {
@@ -34,7 +34,7 @@ struct Chains {
 
   template <class Work>
   CELLC_DEVICE Chains(const Work& work, Maps maps, ResidualBudget slack)
-      : run{work.run.began, work.run.ended, work.run.starts, work.run.transitions, work.run.runs},
+      : run{work.run.began, work.run.ended, work.run.starts, work.run.transitions, work.run.sizes, work.run.runs},
         lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments},
         slack(slack),
         maps(maps),
@@ -87,6 +87,8 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], HermiteMap (&bend)[kBatch
       batch[i].began[0] = i + 1 < kBatch ? runs[i + 1 < kBatch ? i + 1 : i].start[2] : right;
       batch[i].end[0] = runs[i].end[2];
       batch[i].transition[0] = runs[i].slope[2];
+      // Nothing has been written yet. States are about as large as what runs start from.
+      batch[i].size[0] = larger(magnitude(runs[i].start[Runs::kLow]), magnitude(runs[i].start[Runs::kHigh]));
       began[i] = runs[i].start[2];
     }
   }
@@ -101,7 +103,7 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], HermiteMap (&bend)[kBatch
   }
   CELLC_UNROLL(kAbreast)
   for (int i = 0; i < kBatch; ++i) {
-    bend[i].fit(batch[i].end[0], batch[i].transition[0], Real(64) * work.slack.tolerance);
+    bend[i].fit(batch[i].end[0], batch[i].transition[0], Real(64) * work.slack.tolerance * batch[i].size[0]);
     if (!last) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].transition[0]);
   }
 }

@@ -22,13 +22,8 @@ CELLC_DEVICE bool has_start(const SegmentWork& work, long long lane, Real* state
 
 /// How many times the plan's run-up would have been enough, as a place in need(); kNeeds: more than all. A
 /// start that is off by m after w steps would have been right after w log(tolerance) / log(m).
-CELLC_DEVICE int classify(const Segmented& run, const Real* from, const Real* to, int burn_in) {
-  Real left = 0;
-  CELLC_UNROLL()
-  for (int e = 0; e < Step::kStates; ++e) {
-    const Real d = relative_difference(from[e], to[e]);
-    left = d > left ? d : left;
-  }
+CELLC_DEVICE int classify(const Segmented& run, const Real* from, const Real* to, const Real* size, int burn_in) {
+  const Real left = residual_of(from, to, size);
   if (!(left < Real(0.9))) return kNeeds;
   const float times = static_cast<float>(burn_in) * __log2f(static_cast<float>(run.tolerance) * 0.25f) /
                       (static_cast<float>(run.burn_in) * __log2f(static_cast<float>(left)));
@@ -38,8 +33,9 @@ CELLC_DEVICE int classify(const Segmented& run, const Real* from, const Real* to
 }
 
 /// `beyond`: of the steps after the thread's lanes.
-CELLC_DEVICE unsigned check(SegmentWork& work, long long own, bool checks, const Real (&ended)[kWidth][Step::kStates],
-                            const Probe (&beyond)[kWidth], int burn_in, bool composed) {
+CELLC_DEVICE unsigned check(SegmentWork& work, long long own, const Lane (&lane)[kWidth], bool checks,
+                            const Real (&ended)[kWidth][Step::kStates], const Probe (&beyond)[kWidth], int burn_in,
+                            bool composed) {
   unsigned missed = 0;
   SpinLimit patience;
   Real began[kWidth][Step::kStates] = {};
@@ -53,16 +49,35 @@ CELLC_DEVICE unsigned check(SegmentWork& work, long long own, bool checks, const
     if (checks) {
       while (!there[v] && !patience.is_over(&work.run.control->grid))
         there[v] = has_start(work, own + v + work.lanes.channels, began[v]);
-      Real reached[Step::kStates];
+      Real reached[Step::kStates], made[Step::kStates], size[Step::kStates];
       beyond[v].step(work.lanes, began[v], reached);
+      beyond[v].step(work.lanes, ended[v], made);
       const Real left = !composed ? work.run.tolerance : work.slack(2).at(work.growth_of(own + v));
-      const Real r = beyond[v].residual(work.lanes, ended[v], reached);
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e)
+        size[e] = larger(work.size_of(e, ended[v][e]), work.size_of(e, reached[e]));
+      Real r = residual_of(made, reached, size);
+      // Beside these rows it is too large, as where a state passes zero. Beside others of the sequence it may be small:
+      // of this segment, and of those before as the composition knows them. Others may not have been written yet. If
+      // any boundary is off, all are looked at again.
+      if (!(r <= left)) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) {
+          size[e] = larger(size[e], work.size_of_rows<false>(lane[v], e));
+          if (composed)
+            size[e] = larger(size[e], work.size_of(e, largest_before(lane[v].segment, [&](long long places) {
+                                                     return work.at(work.run.starts, e,
+                                                                    own + v + (1 - places) * work.lanes.channels);
+                                                   })));
+        }
+        r = residual_of(made, reached, size);
+      }
       if (there[v] && r <= left)
         work.note(r);
       else
         ++missed, need = !there[v] || composed || work.run.measures_slope >= 0
                              ? -1
-                             : classify(work.run, ended[v], began[v], burn_in);
+                             : classify(work.run, ended[v], began[v], size, burn_in);
     }
     if (__any_sync(0xffffffffu, need >= 0)) {
       CELLC_UNROLL(1)
@@ -136,7 +151,18 @@ CELLC_DEVICE unsigned sweep(SegmentWork& work, long long tile, const Lane (&lane
     }
   }
   __syncwarp();  // the next segment may be another thread's of this warp
-  return check(work, own, checks, state, beyond, burn_in, composed);
+  return check(work, own, lane, checks, state, beyond, burn_in, composed);
+}
+
+/// What rows tell of sizes, for who composes a tile's segments.
+CELLC_DEVICE void keep_sizes(SegmentWork& work, long long tile) {
+  CELLC_UNROLL(1)
+  for (int v = 0; v < kWidth; ++v) {
+    const long long own = tile * kTile + work.thread * kWidth + v;
+    if (own >= work.count) break;
+    const Lane lane = resolve(work.lanes, own);
+    if (work.first_step(lane) < lane.steps) work.keep_size(own, lane);
+  }
 }
 
 /// Segments of this thread that ended their run-up more than twice as far from their neighbour's end as they had
@@ -153,14 +179,17 @@ CELLC_DEVICE unsigned grown_apart(const SegmentWork& work, long long tile, int b
     const long long first = work.first_step(lane);
     if (first <= burn_in || first >= lane.steps) continue;
     Real then = 0, now = 0;
+    Lane before_it = lane;
+    --before_it.segment;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = work.lanes.array[Step::state_array(e)];
       const Real stood = load(static_cast<const Stored*>(array.data) + place(array, lane, first - burn_in - 1) +
                               work.lanes.step.state[e]);
-      const Real before = relative_difference(start_of(work.lanes, lane, e), stood);
-      const Real after =
-          relative_difference(work.at(work.run.began, e, own), work.at(work.run.ended, e, own - work.lanes.channels));
+      const Real end = work.at(work.run.ended, e, own - work.lanes.channels);
+      const Real size = larger(larger(work.size_of(e, end), work.size_of(e, stood)), work.size_of_rows(before_it, e));
+      const Real before = relative_difference(start_of(work.lanes, lane, e), stood, size);
+      const Real after = relative_difference(work.at(work.run.began, e, own), end, size);
       then = before > then ? before : then;
       now = after > now ? after : now;
     }

@@ -25,12 +25,17 @@ CELLC_DEVICE void begin_transitions(Real (&state)[kWidth][Cell::kStates]) {
 /// step's residual is their difference, and all that follows may stay (but for a first row, below). Rounded rows do
 /// not tell a residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
 /// step, where every such difference would be left in the result and add up.
-CELLC_DEVICE bool merges(SegmentWork& work, BoundaryState& rows, int v, const Real* now, long long t, Real left) {
+///
+/// In the `tail` boundaries are not looked at any more, and were judged by rows of second halves of segments: who comes
+/// there changes all of them.
+CELLC_DEVICE bool merges(SegmentWork& work, BoundaryState& rows, int v, const Real* now, long long t, Real left,
+                         bool tail) {
   if (kNarrow || work.lanes.segment == 1 || !rows.is_due(t)) return false;
-  const Real far = rows.difference(v, now, t);
+  const Real far = rows.difference(v, now, t, work.run.ground);
   // The first row only where it is the same: its boundary will be judged by what it was begun from now, and what may
   // be left there and what would be left here would add up to twice the tolerance.
   if (!(far <= (t == rows.begin ? Real(0) : left))) return false;
+  if (tail && 2 * (t - quotient(t, work.lanes.segment) * work.lanes.segment) > work.lanes.segment) return false;
   work.note(far);
   return true;
 }
@@ -52,21 +57,24 @@ CELLC_DEVICE bool is_off(SegmentWork& work, LanePass pass, int round, const Lane
   // too, and say so already: then the next pass checks.)
   const bool fresh = round == 0 || work.run.off[own - work.lanes.channels] == static_cast<unsigned>(round) ||
                      work.run.off[own] == static_cast<unsigned>(round);
-  bool open = false, moved = false, far = false;
+  bool open = false, moved = false, far = false, leans = false;
   CELLC_UNROLL()
   for (int e = 0; e < Step::kStates; ++e) {
     end[e] = work.at(work.run.ended, e, own - work.lanes.channels);
     began[e] = work.at(work.run.began, e, own);
     moved = moved || !(end[e] == began[e]);
-    far = far || !are_near(work.at(work.run.starts, e, own), began[e], tolerance < left ? tolerance : left);
+    far = far || !are_near(work.at(work.run.starts, e, own), began[e], tolerance < left ? tolerance : left,
+                           work.at(work.run.sizes, e, own - work.lanes.channels));
   }
   if ((moved && fresh) || far) {
-    const Real r = step_residual(work.lanes, lane, work.first_step(lane), end, began);
-    open = far || !(r <= left);
-    if (!open) work.note(r);
+    const SegmentWork::Judged judged = work.judge(lane, end, began, left, true);
+    open = far || !(judged.residual <= left);
+    if (!open) work.note(judged.residual);
+    leans = !open && judged.leans;
   }
   if (pass == LanePass::Look) return open;
-  if (open || round == 0) work.run.off[own] = open ? round + 1 : 0;
+  // Who leans on others is looked at again, as if it had run.
+  if (open || leans || round == 0) work.run.off[own] = open || leans ? round + 1 : 0;
   if constexpr (kHermite) {
     if (round == 0 && !work.multistarted) {
       Runs& runs = work.run.runs[own];
@@ -145,7 +153,7 @@ CELLC_DEVICE void carried(SegmentWork& work, LanePass pass, int round, long long
       [&](long long t, const auto& now, bool first_of_stage) {
         CELLC_UNROLL()
         for (int v = 0; v < kWidth; ++v) {
-          if (first_of_stage && pass == LanePass::Again && open[v] && merges(work, rows, v, now[v], t, left[v]))
+          if (first_of_stage && pass == LanePass::Again && open[v] && merges(work, rows, v, now[v], t, left[v], false))
             open[v] = writes[v] = false;
           rows.write(v, now[v], writes[v]);
         }

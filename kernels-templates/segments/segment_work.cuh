@@ -84,6 +84,64 @@ struct SegmentWork {
     }
   }
 
+  /// The size that a number tells of its state. With what is tolerated besides, as all sizes here.
+  CELLC_DEVICE Real size_of(int e, Real value) const { return finite_size(value) + run.ground[e]; }
+  CELLC_DEVICE const Stored* row_of(const Lane& lane, int e, long long t) const {
+    const ArrayView& array = lanes.array[Step::state_array(e)];
+    return static_cast<const Stored*>(array.data) + place(array, lane, t) + lanes.step.state[e];
+  }
+  CELLC_DEVICE long long back(const Lane& lane, int e) const {
+    return -lane.direction * lanes.array[Step::state_array(e)].row;
+  }
+  /// What the rows of a segment tell of it: some of its second half, where nothing merges in the tail (merges()), so
+  /// that they stand until the segment is run again.
+  template <bool kCalls = true>
+  CELLC_DEVICE Real size_of_rows(const Lane& lane, int e) const {
+    if (!lanes.array[Step::state_array(e)].data) return run.ground[e];
+    const long long last = last_step(lane) - 1, half = (last + 1 - first_step(lane)) / 2;
+    const Stored* const row = row_of(lane, e, last);
+    return (kCalls ? called_largest_row(row, back(lane, e), half) : largest_row(row, back(lane, e), half)) +
+           run.ground[e];
+  }
+  /// And what those of earlier segments tell, where each of them ends. They may be run again without either side of a
+  /// boundary after this one: who goes by that looks again.
+  CELLC_DEVICE Real size_of_ends(const Lane& lane, int e) const {
+    if (!lanes.array[Step::state_array(e)].data) return run.ground[e];
+    return called_largest_before(row_of(lane, e, last_step(lane) - 1), back(lane, e) * lanes.segment, lane.segment) +
+           run.ground[e];
+  }
+  /// For who composes.
+  CELLC_DEVICE void keep_size(long long own, const Lane& lane) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e)
+      at(run.sizes, e, own) =
+          larger(larger(size_of(e, at(run.ended, e, own)), size_of_rows(lane, e)), size_of_ends(lane, e));
+  }
+  /// How a step at a boundary is judged.
+  struct Judged {
+    Real residual;
+    bool leans;  ///< rows of earlier segments were asked
+  };
+  /// The first step of a lane, of which its left neighbour ended at `end` and it began at `began`: over what is at
+  /// hand, and more of the sequence where that is too small. `all`: rows stand until the call ends, or leaning is told.
+  CELLC_DEVICE Judged judge(const Lane& lane, const Real* end, const Real* began, Real left, bool all) const {
+    Real made[Step::kStates], reached[Step::kStates], size[Step::kStates];
+    step_from_both(lanes, lane, first_step(lane), end, began, made, reached);
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) size[e] = larger(size_of(e, end[e]), size_of(e, reached[e]));
+    Judged judged{residual_of(made, reached, size), false};
+    Lane before = lane;
+    --before.segment;
+    CELLC_UNROLL(1)
+    for (int more = 0; more < (all ? 2 : 1) && !(judged.residual <= left); ++more) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e)
+        size[e] = larger(size[e], more == 0 ? size_of_rows(before, e) : size_of_ends(before, e));
+      judged = {residual_of(made, reached, size), more == 1};
+    }
+    return judged;
+  }
+
   /// By how much a lane grows what it starts from, as far as its transitions know.
   CELLC_DEVICE Real growth_of(long long lane) const {
     Real transition[kTransitions ? kTransitions : 1];

@@ -187,6 +187,10 @@ CELLC_DEVICE void mend(SegmentWork& work, unsigned misses, unsigned slower, int 
     // need few rounds more, and each costs a segment where walking costs the sequence.
     if (!work.hopeless && round < most && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
       // Newton's iteration, where it is asked for, is that and nothing better.
+      if (round == 0) {
+        for (long long tile = work.warp; tile < tiles; tile += work.warps) keep_sizes(work, tile);
+        work.sum(0);
+      }
       const Shares shares = shares_of(run.lanes, work.active_blocks.size);
       compose<Transitions>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)),
                            shares.group, shares.parts);

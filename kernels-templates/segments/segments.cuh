@@ -22,7 +22,9 @@ struct Segmented {
   Real* starts;       ///< the state that it should start from
   Real* transitions;  ///< [transition][lane]
   Runs* runs;         ///< kHermite: by lane
+  Real* sizes;        ///< [entry][lane]: about how large the state is in its sequence; what is composed is over that
   Real tolerance;
+  Real ground[Step::kStates];     ///< what is tolerated besides, over the tolerance: a size that every row has
   int burn_in;                    ///< steps, a multiple of kSteps
   int rounds;                     ///< of repair, at most
   int fixed;                      ///< exactly so many, whatever they bring
@@ -61,9 +63,10 @@ struct ResidualBudget {
   }
 };
 
-CELLC_DEVICE Real relative_difference(Real a, Real b) {
+/// Over |b| and a finite size.
+CELLC_DEVICE Real relative_difference(Real a, Real b, Real size) {
   // Of a quarter: the hardware's reciprocal of the largest numbers is zero.
-  const Real difference = magnitude(a - b) * Real(0.25) * inverse((Real(1) + magnitude(b)) * Real(0.25));
+  const Real difference = magnitude(a - b) * Real(0.25) * inverse(size * Real(0.25) + magnitude(b) * Real(0.25));
   return (a == b) | ((a != a) & (b != b)) ? Real(0) : is_finite(difference) ? difference : Real(3.4e38);
 }
 
@@ -83,19 +86,43 @@ struct Probe {
     const Uniforms<Step> uniforms(lanes);
     Step::step(param, input, from, to, uniforms.data);
   }
-  /// How far f(from) is from `reached`, over 1 + |reached|: the residual of a step that was written as
-  /// `reached` while the step before it ended at `from`.
-  CELLC_DEVICE Real residual(const Lanes& lanes, const Real* from, const Real* reached) const {
-    Real next[Step::kStates], worst = 0;
-    step(lanes, from, next);
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
-      const Real d = relative_difference(next[e], reached[e]);
-      worst = d > worst ? d : worst;
-    }
-    return worst;
-  }
 };
+
+/// How far f(from), which is `made`, is from `reached`, over |reached| and the state's sizes: the residual of a step
+/// that was written as `reached` while the step before it ended at `from`.
+CELLC_DEVICE Real residual_of(const Real* made, const Real* reached, const Real* size) {
+  Real worst = 0;
+  CELLC_UNROLL()
+  for (int e = 0; e < Step::kStates; ++e) {
+    const Real d = relative_difference(made[e], reached[e], size[e]);
+    worst = d > worst ? d : worst;
+  }
+  return worst;
+}
+
+/// The largest of the rows at `last` and before it, 0/8, 1/8, … 7/8 of `steps` back.
+CELLC_DEVICE Real largest_row(const Stored* last, long long back, long long steps) {
+  Real size = 0;
+  CELLC_UNROLL()
+  for (int i = 0; i < 8; ++i) size = larger(size, finite_size(load(last + i * steps / 8 * back)));
+  return size;
+}
+/// Where more than one place asks. The sweep calls nothing, or each of its votes would ask whether all are there.
+CELLC_APART Real called_largest_row(const Stored* last, long long back, long long steps) {
+  return largest_row(last, back, steps);
+}
+/// The largest of what is told of 1, 2, 4, … places before one, and of the first of `many`.
+template <class At>
+CELLC_DEVICE Real largest_before(long long many, const At& at) {
+  Real size = 0;
+  CELLC_UNROLL(1)
+  for (long long places = 1; places <= many; places = places < many && 2 * places > many ? many : 2 * places)
+    size = larger(size, finite_size(at(places)));
+  return size;
+}
+CELLC_APART Real called_largest_before(const Stored* row, long long back, long long many) {
+  return largest_before(many, [&](long long places) { return load(row + places * back); });
+}
 
 /// A sequence without steps ends where it starts.
 CELLC_APART void finish_empty(const Lanes& lanes, long long count, long long tile) {
@@ -116,13 +143,14 @@ CELLC_APART long long chain_lane(const Lanes& lanes, long long chain) {
   return sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
 }
 
-CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
+/// Step t from both sides of a boundary.
+CELLC_APART void step_from_both(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to,
+                                Real* made, Real* reached) {
   Probe probe;
   probe.read_params(lanes, lane);
   probe.read_inputs(lanes, lane, t);
-  Real reached[Step::kStates];
   probe.step(lanes, to, reached);
-  return probe.residual(lanes, from, reached);
+  probe.step(lanes, from, made);
 }
 
 /// Rows as they stand where lanes run again: at the first step of every second stage, since memory takes longer than a
@@ -150,12 +178,13 @@ struct BoundaryState {
   CELLC_DEVICE bool is_due(long long t) const { return (static_cast<int>(t - begin) & (kEvery - 1)) == 0; }
   /// From step t on, which is next and the first of a stage.
   CELLC_DEVICE void look_ahead(int v, long long t) { ask(v, t, is_due(t) ? 0 : kSteps); }
-  /// At a step that is due: how far what would be written is from what stands.
-  CELLC_DEVICE Real difference(int v, const Real* now, long long t) {
+  /// At a step that is due: how far what would be written is from what stands. Over that alone: other rows may be made
+  /// smaller yet, and another step will do.
+  CELLC_DEVICE Real difference(int v, const Real* now, long long t, const Real* ground) {
     Real far = 0;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      const Real d = relative_difference(now[e], stands[v][e]);
+      const Real d = relative_difference(now[e], stands[v][e], finite_size(stands[v][e]) + ground[e]);
       far = d > far ? d : far;
     }
     ask(v, t, kEvery);

@@ -16,9 +16,15 @@ namespace cellc {
 CELLC_DEVICE float inverse(float x) { return reciprocal(x); }
 CELLC_DEVICE double inverse(double x) { return 1 / x; }
 
-/// Less, and not as much: of a number and infinity both sides are infinite.
-CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance) {
-  return (a == b) | ((a != a) & (b != b)) | (magnitude(a - b) < tolerance * (Real(1) + magnitude(b)));
+/// How large a number is, where sizes are compared: what is none says nothing.
+CELLC_DEVICE Real finite_size(Real value) { return is_finite(value) ? magnitude(value) : Real(0); }
+CELLC_DEVICE Real larger(Real a, Real b) { return a > b ? a : b; }
+
+/// Over |b| and the size that the state has besides, so that nothing depends on units. Less, and not as much: of a
+/// number and infinity both sides are infinite. Of a size that is none nothing follows.
+CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance, Real size) {
+  const Real allowed = tolerance * (size + magnitude(b));
+  return (a == b) | ((a != a) & (b != b)) | ((magnitude(a - b) < allowed) & is_finite(allowed));
 }
 
 /// start(s) - began(s) = ended(s-1) - began(s) + P(s-1) (start(s-1) - began(s-1)).
@@ -63,6 +69,7 @@ struct AffineTransitions {
   /// What stands at the boundary on the left of a lane.
   struct Boundary {
     Real end[kN], began[kN], transition[kN * kN];
+    Real size[kN];  ///< of the segment that ends here (keep_size of segment_work.cuh)
     template <class Work>
     CELLC_DEVICE void read(Work& work, long long lane) {
       const long long left = lane - work.lanes.channels;
@@ -70,6 +77,7 @@ struct AffineTransitions {
       for (int i = 0; i < kN; ++i) {
         end[i] = work.at(work.run.ended, i, left);
         began[i] = work.at(work.run.began, i, lane);
+        size[i] = work.at(work.run.sizes, i, left);
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) {
           const int c = Rule::transition(i * kN + j);
@@ -82,6 +90,9 @@ struct AffineTransitions {
       return growth_of([&](int place) { return transition[place]; });
     }
   };
+
+  /// How far from a segment's end, over that and the segment's size, a line may lead.
+  static constexpr Real kBelieved = 2;
 
   struct Change {
     Real by[kN];
@@ -104,13 +115,13 @@ struct AffineTransitions {
           // An overflowed transition times no change is no change.
           if (Rule::transition(i * kN + j) >= 0) to += by[j] == Real(0) ? Real(0) : at.transition[i * kN + j] * by[j];
         // What is as good as the neighbour's end is that end: rounding must not tip a comparison.
-        to = !is_finite(to) | are_near(to, at.end[i], work.slack.tolerance * Real(0.0625)) ? at.end[i] : to;
+        to = !is_finite(to) | are_near(to, at.end[i], work.slack.tolerance * Real(0.0625), at.size[i]) ? at.end[i] : to;
         // A line that leads further than states are large is not believed.
-        if (work.hermite) to = are_near(to, at.end[i], Real(1)) ? to : at.end[i];
+        if (work.hermite) to = are_near(to, at.end[i], kBelieved, at.size[i]) ? to : at.end[i];
         if (writes) work.at(work.run.starts, i, lane) = to;
         // A segment that is not run again ends where it did.
         next[i] = to - at.began[i];
-        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], left) ? Real(0) : next[i];
+        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], left, at.size[i]) ? Real(0) : next[i];
       }
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = next[i];
@@ -122,8 +133,8 @@ struct AffineTransitions {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         const Real to = before.began[i] + by[i];
-        const bool stays = are_near(to, before.began[i], work.slack.at(before.growth())) |
-                           (work.hermite & !are_near(to, before.began[i], Real(1)));
+        const bool stays = are_near(to, before.began[i], work.slack.at(before.growth()), before.size[i]) |
+                           (work.hermite & !are_near(to, before.began[i], kBelieved, before.size[i]));
         by[i] = stays ? Real(0) : by[i];
       }
     }
@@ -185,7 +196,7 @@ struct AffineTransitions {
       for (int i = 0; i < kN; ++i) {
         // What may stay is no change, also if there is much of it.
         later.shift[i] = at.end[i] - at.began[i];
-        if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], left)) later.shift[i] = 0;
+        if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], left, at.size[i])) later.shift[i] = 0;
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j)
           later.matrix[i * kN + j] = is_finite(at.transition[i * kN + j]) ? at.transition[i * kN + j] : Real(0);

@@ -47,9 +47,10 @@ class KnownRun {
   std::string draw(oracle::Random& random);
   const BoundRun& run() const { return run_; }
   const AnalysedCell& cell() const { return cell_; }
-  /// The first row that does not follow from the row before it to within `tolerance` times 1 + its own size, by a step
-  /// in f64; or a final that is not the last row. Empty: all is right. Rows of 16 bits were rounded when they were
-  /// written, so that a row may be off by that and by what a step makes of that in the row before it.
+  /// The first row that does not follow from the row before it to within `tolerance` times its own size and the largest
+  /// of its channel so far, by a step in f64; or a final that is not the last row. Empty: all is right. Rows of 16 bits
+  /// were rounded when they were written, so that a row may be off by that and by what a step makes of that in the row
+  /// before it.
   std::string wrong(const RunOutput& output, double tolerance) const;
 
  private:

@@ -315,7 +315,9 @@ Gradients of_three_sequences(Device& device, Strategy solver, double last, std::
   BackwardOnGpu backward(*device.gpu, cell, adjoint, Dtype::F32);
   SolveOptions options;
   options.solver = solver;
-  options.tolerance = 1e-9;
+  // Far more than rounding beside 1e-4, and less than that beside 1e9.
+  options.tolerance = 1e-15;
+  options.absolute_tolerance = 1e-9;
   SolveReport report;
   Gradients found = backward.run(run, reference_run(cell, run), cotangents, options, report);
   repaired = report.repaired;

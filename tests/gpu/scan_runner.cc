@@ -79,6 +79,7 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   s.first_bad = reinterpret_cast<unsigned long long*>(a.first_bad);
   s.residual = reinterpret_cast<unsigned*>(a.residual);
   s.tolerance = static_cast<Real>(a.tolerance);
+  for (int e = 0; e < Step::kStates; ++e) s.ground[e] = 0;
   s.tiles = a.tiles;
   s.groups = a.groups;
   s.carry_blocks = a.carry_blocks;

@@ -195,7 +195,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
     {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   cellc::Lane lane = cellc::resolve(run.lanes, threadIdx.x);
-  run.starts[threadIdx.x] = cellc::step_residual(run.lanes, lane, 0, run.began, run.ended);
+  cellc::step_from_both(run.lanes, lane, 0, run.began, run.ended, run.starts, run.sizes);
 }
 )"}},
     {"hermite.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh"}, R"(

@@ -454,11 +454,13 @@ struct CudaSolver::Impl {
             .run(arrays.before_run(s, pass.stage), stream);
         return;
       }
-      case PassKind::Stage:
+      case PassKind::Stage: {
         clear_accumulated(pass, stream);
-        program(k).run(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k], tolerance,
-                       stream);
+        StageRun run = arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage);
+        for (const int u : structure.stages[k].states) run.absolute.push_back(absolute_tolerance(solve, cell, u));
+        program(k).run(run, execution.stages[k], tolerance, stream);
         return;
+      }
       case PassKind::Relaxed:
         relaxations.of(k)->run(arrays, product_factors(solve.products, dtype), solve, tolerance,
                                execution.relaxation_worth, stream);

@@ -495,7 +495,8 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   launch.cluster = std::max(1u, grid.cluster);
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
-  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance,
+                       run.absolute.empty() ? nullptr : run.absolute.data(), room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
   if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
@@ -519,7 +520,7 @@ void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes,
   launch.stream = stream;
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
-  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &walk, &at, grid, 0, room.data());
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &walk, &at, grid, 0, nullptr, room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
 }

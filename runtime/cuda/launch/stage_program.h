@@ -41,7 +41,8 @@ struct StageRun {
   bool uniform = true;      ///< all sequences are as long
   GpuAddress offsets = 0;   ///< int64 [N+1] where they are packed, else 0
   bool reverse = false;
-  std::int64_t part = 0;  ///< entries from a part of a sum to the next
+  std::int64_t part = 0;           ///< entries from a part of a sum to the next
+  std::vector<double> absolute{};  ///< by state, in its own units: what a step may be off besides; empty: nothing
 };
 
 /// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.

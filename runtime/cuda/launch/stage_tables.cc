@@ -90,7 +90,7 @@ std::size_t argument_words(const cellc_stage& stage) {
   const auto n = [](int count) { return static_cast<std::size_t>(count); };
   const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) +
                             n(stage.transition_states) + n(stage.transition_inputs) + n(stage.transition_params);
-  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + n(stage.step_inputs) + lists / 2 + 64;
+  return 7 * n(stage.symbols) + 4 * n(stage.step_states) + n(stage.step_inputs) + lists / 2 + 64;
 }
 
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {
@@ -112,7 +112,7 @@ std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& varian
   plan.segment = 1;
   std::vector<std::uint64_t> room(argument_words(stage));
   const cellc_scratch at{};
-  return cellc_stage_argument(&stage, &run, &axes, &plan, &variant, &at, {1, 32, 0, 0, 0}, 0, room.data());
+  return cellc_stage_argument(&stage, &run, &axes, &plan, &variant, &at, {1, 32, 0, 0, 0}, 0, nullptr, room.data());
 }
 
 cellc_stage_facts stage_facts(const Stage& stage, bool carries, int storage_bytes) {
