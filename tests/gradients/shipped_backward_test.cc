@@ -291,7 +291,9 @@ TEST_P(ShippedBackward, IsThePlainSweep) {
   }
 }
 
-TEST_P(ShippedBackward, OfRowsOf16BitsIsThatOfTheSameNumbers) {
+class ShippedNarrowBackward : public testing::TestWithParam<OneCell> {};
+
+TEST_P(ShippedNarrowBackward, IsThatOfTheSameNumbersInF32) {
   const auto [file, tree] = GetParam();
   const LoweredCell cell(file->source, file->tree, *tree);
   turns::Turn turn;
@@ -343,6 +345,9 @@ TEST(ShippedBackwardOf, AnInputThatNothingDependsOnIsZeros) {
     expect_gradients(text.cell, {}, driver, Dtype::F64, {{34, 3}, {3}, true, gap > 0, 0, gap});
 }
 
+CELLC_ONE_IN(12, "Cells/ShippedNarrowBackward");
+INSTANTIATE_TEST_SUITE_P(Cells, ShippedNarrowBackward, testing::ValuesIn(cells()),
+                         [](const auto& info) { return info.param.file->name + "_" + info.param.tree->name; });
 CELLC_ONE_IN(3, "Cells/ShippedBackward");
 INSTANTIATE_TEST_SUITE_P(Cells, ShippedBackward, testing::ValuesIn(cells()),
                          [](const auto& info) { return info.param.file->name + "_" + info.param.tree->name; });
