@@ -5,6 +5,12 @@
 
 namespace cellc {
 
+bool asks_for(const SolveOptions& options, Strategy strategy) {
+  if (options.plan.empty()) return options.solver == strategy;
+  return std::any_of(options.plan.begin(), options.plan.end(),
+                     [&](const StagePlan& p) { return p.strategy == strategy; });
+}
+
 double default_tolerance(Dtype dtype) {
   switch (dtype) {
     case Dtype::F64:

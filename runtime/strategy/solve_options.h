@@ -109,6 +109,9 @@ struct SolveReport {
   CacheState cache = CacheState::Off;  ///< hit where all code was found, miss where any was compiled
 };
 
+/// Whether a caller asks for it, of the whole cell or of a stage of a plan.
+bool asks_for(const SolveOptions& options, Strategy strategy);
+
 /// Adds kStaysInMemory to the plans of stages one of whose states nobody wants. `in_memory`: whether that update's rows
 /// are there; nothing: they are.
 void say_what_stays(const CellGraph& cell, const Structure& structure, const Wanted& wanted, SolveReport& report,

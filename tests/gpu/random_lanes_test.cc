@@ -52,7 +52,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       if (cuts && options.plan.empty()) options.plan.assign(cell.structure.stages.size(), {strategy, 16, 0, "test"});
       for (StagePlan& plan : options.plan) {
         if (plan.strategy == Strategy::Sequential) continue;  // of a stage that does not admit it
-        plan.segment = strategy == Strategy::Newton ? 1 : segment;
+        plan.segment = strategy == Strategy::Newton ? 1 : strategy == Strategy::Relaxation ? 0 : segment;
         plan.burn_in = strategy == Strategy::Segmented ? burn_in : 0;
       }
       options.tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-6;

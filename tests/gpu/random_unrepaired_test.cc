@@ -82,7 +82,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       if (options.plan.empty()) options.plan.assign(cell.structure.stages.size(), {strategy, 16, 0, "test"});
       for (StagePlan& plan : options.plan) {
         if (plan.strategy == Strategy::Sequential) continue;  // of a stage that does not admit it
-        plan.segment = strategy == Strategy::Newton ? 1 : segment;
+        plan.segment = strategy == Strategy::Newton ? 1 : strategy == Strategy::Relaxation ? 0 : segment;
         plan.burn_in = strategy == Strategy::Segmented ? burn_in : 0;
       }
       options.tolerance = kTolerance;
@@ -123,6 +123,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       for (const Unconverged& u : report.unconverged) named[static_cast<std::size_t>(u.sequence)] = 1;
       if (const std::string why = wrong(output, named, &report); !why.empty())
         return fmt::format("run: {}: {}", how, why);
+      if (strategy == Strategy::Relaxation) continue;  // of runs alone
       CallArrays arrays(*device.gpu, cell.graph, binding, Dtype::F64, {});
       Calls calls(*device.gpu, cell, &source, Dtype::F64, arrays.shape(), options);
       calls.pool.run(arrays.arrays(), 0, arrays.status(), nullptr);

@@ -66,6 +66,11 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::PreviousRo
     {"step_sums.cuh", {{"gradient_arguments.cuh", "step_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) { cellc::finish_sums(s); }
 )"}},
+    {"shipped_sums.cuh", {{"gradient_arguments.cuh", "shifted_rows.cuh", "step_sums.cuh"}, R"(
+extern "C" __global__ void stub_tables(const __grid_constant__ cellc::OffsetTables p) { cellc::fill_tables(p); }
+extern "C" __global__ void stub_columns(const __grid_constant__ cellc::SumsInARow p) { cellc::columns_in_a_row(p); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::SumsInARow p) { cellc::products_in_a_row(p); }
+)"}},
     {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) {
   CELLC_DYNAMIC_SHARED(float, stages);

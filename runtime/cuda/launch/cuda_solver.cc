@@ -13,9 +13,7 @@
 #include <tuple>
 
 #include "compiler/derive/pipeline.h"
-#include "compiler/graph/axes.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
-#include "runtime/cuda/launch/choose_relaxation.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/relaxation_on_gpu.h"
 #include "runtime/cuda/launch/run_arrays.h"
@@ -155,38 +153,12 @@ struct CudaSolver::Impl {
     return *program;
   }
 
-  bool asks_to_relax() const {
-    return solve.plan.empty() ? solve.solver == Strategy::Relaxation
-                              : std::any_of(solve.plan.begin(), solve.plan.end(),
-                                            [](const StagePlan& p) { return p.strategy == Strategy::Relaxation; });
-  }
-
   /// Of runs from host to host that leave the choice to us.
   bool may_relax_unasked() const {
     return runs_again && !on_device && solve.solver == Strategy::Auto && solve.plan.empty() &&
            !solve.fixed_iterations && solve.repair && solve.persistent.blocks >= 0 && unrelaxed.empty() &&
            arrays.rows > 0;
   }
-  int relaxation_worth(const ExecutionRequest& r) {
-    RelaxationRequest of;
-    const AxisLengths lengths(cell.graph, arrays.bound.sizes);
-    for (std::size_t k = 0; k < r.stages.size(); ++k) {
-      if (!r.stages[k].refusal) continue;
-      if (!r.stages[k].mixes) return 0;
-      of.product_entries += relaxations.of(k)->product_entries(arrays.bound.sizes);
-      for (const int u : staged->stages[k].states)
-        of.state_entries += static_cast<double>(lengths.entries(cell.symbols[cell.updates[u].symbol].axes));
-    }
-    of.rows = arrays.rows;
-    of.longest = arrays.longest;
-    of.sequences = arrays.sequences;
-    of.arithmetic = arithmetic;
-    of.factors = product_factors(solve.products, dtype);
-    of.persistent_step_ns = r.persistent.step_ns;
-    of.multiprocessors = r.card.multiprocessors;
-    return iterations_worth_on_gpu(of);
-  }
-
   std::string why_given_up(const SolveReport& report) const {
     for (const StageReport& s : report.stages)
       if (s.plan.strategy == Strategy::Relaxation && s.iterations > 0)
@@ -224,9 +196,10 @@ struct CudaSolver::Impl {
     const bool stepwise = !stepwise_reason(cell, *staged, r.stages).empty();
     if (stepwise) r.persistent = choose_persistent_kernels();
     const bool tries = stepwise && may_relax_unasked();
-    for (std::size_t k = 0; k < stages.size() && (asks_to_relax() || asked_of_refusal || tries); ++k)
+    for (std::size_t k = 0; k < stages.size() && (asks_for(solve, Strategy::Relaxation) || asked_of_refusal || tries);
+         ++k)
       r.stages[k].mixes = relaxations.of(k) != nullptr;
-    if (tries) r.relaxation_worth = relaxation_worth(r);
+    if (tries) r.relaxation_worth = relaxations.worth(r, arrays, product_factors(solve.products, dtype));
     return r;
   }
 

@@ -8,6 +8,7 @@
 #include "compiler/graph/axes.h"
 #include "compiler/plan/plan_products.h"
 #include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/choose_relaxation.h"
 #include "runtime/data/bind.h"
 #include "runtime/evaluate/row_difference.h"
 #include "runtime/strategy/relaxation_progress.h"
@@ -253,14 +254,14 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
   prepare_inner(arrays, tolerance);
   if (!relaxed_.fixed.cell.outs.empty()) {
     NestRun r = arrays.rows_run(relaxed_.fixed.sources, stage_);
-    r.outs = arrays.fixed_sums(stage_);
+    r.outs = arrays.fixed_sums(stage_, relaxed_);
     program(fixed_, relaxed_.fixed).run(r, stream);
   }
   RelaxationProgress progress(options, tolerance, report_, worth);
   for (;;) {
     while (progress.goes_on() && !progress.settled()) {
       NestRun mixed = reading(arrays, relaxed_.mixing, now);
-      mixed.outs = arrays.mixing_terms(stage_);
+      mixed.outs = arrays.mixing_terms(stage_, relaxed_);
       program(mixing_, relaxed_.mixing).run(mixed, stream);
       place_inner(arrays, next);
       inner_.launch(stream);
@@ -284,6 +285,27 @@ RelaxationOnGpu* Relaxations::of(std::size_t stage) {
   if (fresh && !cell_.has_lines())
     at->second = RelaxationOnGpu::make(gpu_, cell_, structure_, static_cast<int>(stage), arithmetic_, source_, derive_);
   return at->second.get();
+}
+
+int Relaxations::worth(const ExecutionRequest& request, const CudaRunArrays& arrays, ProductFactors factors) {
+  RelaxationRequest of;
+  const AxisLengths lengths(cell_.graph, arrays.bound.sizes);
+  for (std::size_t k = 0; k < request.stages.size(); ++k) {
+    if (!request.stages[k].refusal) continue;
+    if (!request.stages[k].mixes) return 0;
+    of.product_entries += this->of(k)->product_entries(arrays.bound.sizes);
+    for (const int u : structure_.stages[k].states)
+      of.state_entries +=
+          static_cast<double>(lengths.entries(cell_.symbol_of(cell_.updates[static_cast<std::size_t>(u)]).axes));
+  }
+  of.rows = arrays.rows;
+  of.longest = arrays.longest;
+  of.sequences = arrays.sequences;
+  of.arithmetic = arithmetic_;
+  of.factors = factors;
+  of.persistent_step_ns = request.persistent.step_ns;
+  of.multiprocessors = request.card.multiprocessors;
+  return iterations_worth_on_gpu(of);
 }
 
 double Relaxations::compile_ms() const {

@@ -14,6 +14,7 @@
 #include "compiler/derive/pipeline.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/launch/nest_program.h"
+#include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/run_arrays.h"
 #include "runtime/strategy/solve_options.h"
 
@@ -91,6 +92,9 @@ class Relaxations {
 
   /// nullptr: the stage has nothing to relax.
   RelaxationOnGpu* of(std::size_t stage);
+  /// Iterations that are worth trying without being asked to, where stages that no thread can hold go step by step
+  /// otherwise; 0: none (choose_relaxation.h).
+  int worth(const ExecutionRequest& request, const CudaRunArrays& arrays, ProductFactors factors);
   double compile_ms() const;
   std::vector<CacheState> caches() const;
 

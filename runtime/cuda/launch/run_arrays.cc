@@ -113,19 +113,20 @@ void CudaRunArrays::reserve_relaxed(int stage, const RelaxedCell& relaxed) {
 
 namespace {
 
-std::vector<GpuAddress> addresses(const std::vector<GpuBuffer>& buffers) {
+/// Of the first, one for each out: there may be more, for the stage run in another way.
+std::vector<GpuAddress> addresses(const std::vector<GpuBuffer>& buffers, const DerivedCell& derived) {
   std::vector<GpuAddress> all;
-  for (const GpuBuffer& b : buffers) all.push_back(b.address());
+  for (std::size_t o = 0; o < derived.cell.outs.size(); ++o) all.push_back(buffers[o].address());
   return all;
 }
 
 }  // namespace
 
-std::vector<GpuAddress> CudaRunArrays::fixed_sums(int stage) const {
-  return addresses(before_[static_cast<std::size_t>(stage)]);
+std::vector<GpuAddress> CudaRunArrays::fixed_sums(int stage, const RelaxedCell& relaxed) const {
+  return addresses(before_[static_cast<std::size_t>(stage)], relaxed.fixed);
 }
-std::vector<GpuAddress> CudaRunArrays::mixing_terms(int stage) const {
-  return addresses(mixing_[static_cast<std::size_t>(stage)]);
+std::vector<GpuAddress> CudaRunArrays::mixing_terms(int stage, const RelaxedCell& relaxed) const {
+  return addresses(mixing_[static_cast<std::size_t>(stage)], relaxed.mixing);
 }
 
 void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts) {

@@ -57,8 +57,9 @@ struct CudaRunArrays {
 
   std::size_t bytes_of_rows(const std::vector<AxisId>& axes) const;
   GpuAddress offsets() const { return offsets_.address(); }  ///< int64 [N+1]
-  std::vector<GpuAddress> fixed_sums(int stage) const;       ///< of a relaxed stage
-  std::vector<GpuAddress> mixing_terms(int stage) const;
+  /// Of a relaxed stage, where its cells write them.
+  std::vector<GpuAddress> fixed_sums(int stage, const RelaxedCell& relaxed) const;
+  std::vector<GpuAddress> mixing_terms(int stage, const RelaxedCell& relaxed) const;
 
   /// What lanes have added up of an out: [parts, a…].
   struct Accumulated {

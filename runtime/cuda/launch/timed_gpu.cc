@@ -1,7 +1,5 @@
 #include "runtime/cuda/launch/timed_gpu.h"
 
-#include <algorithm>
-
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
@@ -32,9 +30,7 @@ class TimedGpu : public TimedCell {
 
   double time(const SolveOptions& options, int calls, SolveReport& report) override {
     // What is relaxed is stored in another way.
-    const bool asked = options.solver == Strategy::Relaxation ||
-                       std::any_of(options.plan.begin(), options.plan.end(),
-                                   [](const StagePlan& p) { return p.strategy == Strategy::Relaxation; });
+    const bool asked = asks_for(options, Strategy::Relaxation);
     if (uploaded_ && !asked && !relaxed_) {
       solver_.replan(options);
     } else {
