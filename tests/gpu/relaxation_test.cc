@@ -64,8 +64,9 @@ TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
             const RunOutput output = solver.run(binding.run, relaxed(), report);
             EXPECT_TRUE(report.converged);
             EXPECT_LE(report.max_residual, default_tolerance(dtype));
-            // A single step whose terms cancel may be off by their rounding, and then it is made again.
-            if (steps > 1) {
+            // A single step whose terms cancel may be off by their rounding, and then it is made again. So may a stage
+            // that amplifies what the one before leaves: it then goes step by step.
+            if (steps > 1 && (report.repaired == 0 || GetParam() != kStaged)) {
               EXPECT_EQ(std::count_if(report.stages.begin(), report.stages.end(),
                                       [](const StageReport& s) {
                                         return s.plan.strategy == Strategy::Relaxation && s.iterations > 0;

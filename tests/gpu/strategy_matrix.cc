@@ -178,6 +178,8 @@ std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const st
     const Strategy strategy = f.strategy;
     SolveOptions options;
     options.solver = strategy;
+    // The emulator takes ten times as long over products on tensor cores, which have tests of their own.
+    if (strategy == Strategy::Relaxation && !on_card()) options.products = Products::F32;
     int admitting = 0;
     for (int k = 0; k < cell.stages(); ++k) {
       const bool admits = !solver.refusal(k, strategy, shape);
