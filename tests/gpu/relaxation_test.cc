@@ -48,6 +48,9 @@ TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
   turns::Turn turn;
   // No thread holds the lanes of 20 channels; of 5 it does.
   const std::vector<std::int64_t> channels = turn.of(std::vector<std::int64_t>{5, 20});
+  // So many that every cell ends: an iteration makes a step right at the least.
+  SolveOptions solve = relaxed();
+  solve.max_iterations = 120;
   for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F64, Dtype::F32, Dtype::BF16}))
     for (const std::int64_t d : channels) {
       Device device = open_device(8);
@@ -61,7 +64,7 @@ TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
             if (ragged && steps != 65) continue;
             if (ragged) binding.run.offsets = {0, 100, 100, 195};
             SolveReport report;
-            const RunOutput output = solver.run(binding.run, relaxed(), report);
+            const RunOutput output = solver.run(binding.run, solve, report);
             EXPECT_TRUE(report.converged);
             EXPECT_LE(report.max_residual, default_tolerance(dtype));
             // A single step whose terms cancel may be off by their rounding, and then it is made again.
@@ -108,6 +111,16 @@ TEST(RelaxationOnDevice, WithLags) {
 constexpr const char* kChaos =
     "cell gain[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(9*(U@h) + x)\n}\n";
 
+/// Of a gain that decides whether it contracts.
+constexpr const char* kGain =
+    "cell elman[d] {\n  state h[d]\n  input x[d]\n  param U[d,d], g\n  h' = tanh(g*(U@h) + x)\n}\n";
+
+Array& of_name(const CellGraph& cell, BoundRun& run, const std::string& name) {
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+    if (cell.symbols[s].name == name) return run.symbols[s];
+  throw std::logic_error("no symbol " + name);
+}
+
 TEST(RelaxationOnDevice, WhatDoesNotContractRunsStepByStep) {
   const AnalysedCell l = analyse_text(SourceText("test.cell", kChaos));
   Device device = open_device(8);
@@ -139,9 +152,7 @@ TEST(RelaxationOnDevice, WhatDoesNotContractRunsStepByStep) {
 
 // A run that leaves the choice to us looks at some iterations, and goes step by step where they do not end soon.
 TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
-  constexpr const char* kElman =
-      "cell elman[d] {\n  state h[d]\n  input x[d]\n  param U[d,d], g\n  h' = tanh(g*(U@h) + x)\n}\n";
-  const AnalysedCell l = analyse_text(SourceText("test.cell", kElman));
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
   turns::Turn turn;
   for (const double gain : turn.of(std::vector<double>{0.1, 9.0})) {
     Device device = open_device(8);
@@ -151,8 +162,7 @@ TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
     r.length = 9000;
     r.dims = {{"d", 20}};
     Binding binding = bind(l.cell, r);
-    for (std::size_t s = 0; s < l.cell.symbols.size(); ++s)
-      if (l.cell.symbols[s].name == "g") binding.run.symbols[s].set(0, gain);
+    of_name(l.cell, binding.run, "g").set(0, gain);
     CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
     SolveReport report;
     solver.run(binding.run, {}, report);
@@ -169,6 +179,61 @@ TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
       EXPECT_CONTAINS(stage.plan.reason, "; relaxation ");
     }
   }
+}
+
+// What a run of its own accord has learned of a shape does not bind who asks.
+TEST(RelaxationOnDevice, AfterItWasGivenUp) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  Device device = open_device(8);
+  BindRequest r;
+  r.random_seed = 7;
+  r.batch = 1;
+  r.length = 9000;
+  r.dims = {{"d", 20}};
+  Binding binding = bind(l.cell, r);
+  Array& gain = of_name(l.cell, binding.run, "g");
+  gain.set(0, 9);
+  CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  solver.run(binding.run, {}, report);
+  EXPECT_CONTAINS(report.stages[0].plan.reason, "; relaxation ");
+  gain.set(0, 0.1);
+  SolveOptions pinned;
+  pinned.plan = {{Strategy::Relaxation, 0, 0, "test"}};
+  solver.run(binding.run, pinned, report);
+  EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Relaxation) << report.stages[0].plan.reason;
+  EXPECT_EQ(report.repaired, 0);
+}
+
+// So many and no more may be none: then the states are those that iterations begin with.
+TEST(RelaxationOnDevice, WithoutIterations) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  Device device = open_device(8);
+  Binding binding = bound(l, Dtype::F32, 20, 20, false);
+  of_name(l.cell, binding.run, "g").set(0, 0.5);
+  SolveOptions none = relaxed();
+  none.fixed_iterations = 0;
+  CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  step_by_step(solver, binding.run);  // leaves other finals in the same memory
+  const RunOutput output = solver.run(binding.run, none, report);
+  EXPECT_FALSE(report.converged);
+  EXPECT_EQ(report.stages[0].iterations, 0);
+  for (const Array* array : {&output.states[0], &output.finals[0]})
+    for (std::int64_t i = 0; i < array->count(); ++i) ASSERT_EQ(array->get(i), 0) << i;
+  // Of a sequence without steps it is the start.
+  Binding ragged = binding;
+  ragged.run.offsets = {0, 20, 20, 60};
+  Array& starts = of_name(l.cell, ragged.run, "h");
+  for (std::int64_t i = 0; i < starts.count(); ++i) starts.set(i, 0.5);
+  const Array finals = solver.run(ragged.run, none, report).finals[0];
+  for (std::int64_t i = 0; i < finals.count(); ++i) ASSERT_EQ(finals.get(i), i / 20 == 1 ? 0.5 : 0) << i;
+  // Where more may be made, and something else is made instead, it is right.
+  SolveOptions capped = relaxed();
+  capped.max_iterations = 0;
+  const RunOutput repaired = solver.run(binding.run, capped, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_LE(furthest(repaired, step_by_step(solver, binding.run)), 2e-5);
 }
 
 TEST(ChooseRelaxation, WhatIsWorthTrying) {
@@ -203,6 +268,10 @@ TEST(RelaxationOnDevice, SaysWhyThereIsNone) {
   };
   EXPECT_EQ(refusal("cell decay[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n", relaxed()),
             "the stage {h} has no term that mixes its channels, so there is nothing to relax");
+  EXPECT_CONTAINS(refusal("cell line[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n"
+                          "  h' = 0.1*tanh(U@h) + 0.5*lag(h, 40) + x\n}\n",
+                          relaxed()),
+                  "delay line of h");
   SolveOptions windows;
   windows.plan = {{Strategy::Relaxation, 8, 0, "test"}};
   EXPECT_EQ(refusal(kChaos, windows),

@@ -156,8 +156,8 @@ struct CudaSolver::Impl {
   /// Of runs from host to host that leave the choice to us.
   bool may_relax_unasked() const {
     return runs_again && !on_device && solve.solver == Strategy::Auto && solve.plan.empty() &&
-           !solve.fixed_iterations && solve.repair && solve.persistent.blocks >= 0 && unrelaxed.empty() &&
-           arrays.rows > 0;
+           !solve.fixed_iterations && solve.max_iterations > 0 && solve.repair && solve.persistent.blocks >= 0 &&
+           unrelaxed.empty() && arrays.rows > 0;
   }
   std::string why_given_up(const SolveReport& report) const {
     for (const StageReport& s : report.stages)
@@ -217,7 +217,7 @@ struct CudaSolver::Impl {
       observed.assign(observed.size(), {});
       given_up.clear();
     }
-    if (options.solver == Strategy::Auto && unrelaxed.empty()) unrelaxed = given_up;
+    if (options.solver == Strategy::Auto && options.plan.empty() && unrelaxed.empty()) unrelaxed = given_up;
     wanted = run.wanted;
     outs_wanted = on_device;
     for (std::size_t o = 0; o < cell.outs.size(); ++o) outs_wanted = outs_wanted || wanted.out(o);

@@ -50,6 +50,7 @@ class RelaxationOnGpu {
   NestProgram& program(std::optional<NestProgram>& program, const DerivedCell& cell);
   void prepare_inner(const CudaRunArrays& arrays, double tolerance);
   void place_inner(const CudaRunArrays& arrays, const std::vector<GpuAddress>& into);
+  void place_first_finals(const CudaRunArrays& arrays, GpuStream stream);
   NestRun reading(const CudaRunArrays& arrays, const DerivedCell& cell, const std::vector<GpuAddress>& iterate) const;
   void start_difference(GpuStream stream);
   void difference(const char* kernel, const CudaRunArrays& arrays, int state, GpuAddress from, GpuAddress to,
