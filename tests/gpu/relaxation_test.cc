@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "compiler/front_end.h"
+#include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/choose_relaxation.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/errors.h"
+#include "runtime/evaluate/row_difference.h"
 #include "tests/engines/relaxed_cells.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/fixtures.h"
@@ -205,6 +211,32 @@ TEST(RelaxationOnDevice, AfterItWasGivenUp) {
   EXPECT_EQ(report.repaired, 0);
 }
 
+// What nobody asked for must not take the memory that going step by step has enough of.
+TEST(RelaxationOnDevice, WithoutMemoryForIterations) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  EmulatorOptions options;
+  options.multiprocessors = 8;
+  options.optimisation = 0;
+  options.memory_bytes = 3 << 20;  // rows of states, or of inputs, are 0.7 MB
+  const auto gpu = open_emulator(options);
+  BindRequest r;
+  r.random_seed = 7;
+  r.batch = 1;
+  r.length = 9000;
+  r.dims = {{"d", 20}};
+  const Binding binding = bind(l.cell, r);
+  CudaSolver solver(*gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  solver.run(binding.run, {}, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Persistent);
+  EXPECT_CONTAINS(report.stages[0].plan.reason, "; relaxation found no memory");
+  EXPECT_THROW(solver.run(binding.run, relaxed(), report), MemoryError);
+  // And all is as it was.
+  solver.run(binding.run, {}, report);
+  EXPECT_TRUE(report.converged);
+}
+
 // So many and no more may be none: then the states are those that iterations begin with.
 TEST(RelaxationOnDevice, WithoutIterations) {
   const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
@@ -234,6 +266,72 @@ TEST(RelaxationOnDevice, WithoutIterations) {
   const RunOutput repaired = solver.run(binding.run, capped, report);
   EXPECT_TRUE(report.converged);
   EXPECT_LE(furthest(repaired, step_by_step(solver, binding.run)), 2e-5);
+}
+
+/// What row_differences.cuh makes of rows [rows, 2].
+double largest_on_device(const char* kernel, const Array& from, const Array& to,
+                         const std::vector<std::int64_t>& offsets, bool reverse, double absolute) {
+  struct {
+    GpuAddress from, to, offsets;
+    std::int64_t sequences, steps, entries, reverse;
+    double absolute;
+    GpuAddress most;
+  } d{};
+  const auto gpu = open_emulator();
+  std::string text = storage_macro(to.dtype());
+  for (const char* part : {"preamble.cuh", "row_differences.cuh"}) text += kernel_template(part);
+  const std::size_t bytes = static_cast<std::size_t>(to.count()) * size_of(to.dtype());
+  const GpuBuffer rows(*gpu, bytes), made(*gpu, bytes), most = upload(*gpu, std::vector<float>{0}),
+                                                        places = upload(*gpu, offsets);
+  gpu->copy_in(rows.address(), to.data(), bytes, 0);
+  gpu->copy_in(made.address(), from.data(), bytes, 0);
+  std::int64_t longest = 0;
+  for (std::size_t s = 1; s < offsets.size(); ++s) longest = std::max(longest, offsets[s] - offsets[s - 1]);
+  d = {made.address(), rows.address(), places.address(), static_cast<std::int64_t>(offsets.size()) - 1, longest, 2,
+       reverse,        absolute,       most.address()};
+  launch(*gpu, compile(*gpu, text, kernel), shape(3, 32), d);
+  return static_cast<double>(download<float>(*gpu, most)[0]);
+}
+
+// Never less than over the largest of a lane, and not much more where rows are alike in size.
+TEST(RowDifferences, OfAwkwardRows) {
+  const std::vector<std::int64_t> offsets{0, 300, 300, 301, 430, 1100};
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+    for (const double scale : {1e-30, 1.0, 3e38})
+      for (const bool reverse : {false, true})
+        for (const std::int64_t place : {std::int64_t{0}, std::int64_t{299}, std::int64_t{300}, std::int64_t{429},
+                                         std::int64_t{1000}, std::int64_t{1099}}) {
+          Array made(dtype, {1100, 2}), rows(dtype, {1100, 2});
+          for (std::int64_t i = 0; i < rows.count(); ++i) {
+            rows.set(i, scale * (0.6 + 0.4 * std::cos(static_cast<double>(i))));
+            made.set(i, rows.get(i));
+          }
+          const auto compared = [&](double absolute) {
+            const auto sequence = std::upper_bound(offsets.begin(), offsets.end(), place) - offsets.begin() - 1;
+            const std::int64_t at = 2 * place + 1;
+            const double size = lane_sizes(rows, offsets)[static_cast<std::size_t>(2 * sequence + 1)],
+                         exact = relative_difference(made.get(at), rows.get(at), size, absolute),
+                         far = largest_on_device("cellc_row_residual", made, rows, offsets, reverse, absolute),
+                         moved = largest_on_device("cellc_row_change", made, rows, offsets, reverse, 0);
+            EXPECT_GE(moved > 0, exact > 0);
+            return std::pair{far, exact};
+          };
+          SCOPED_TRACE(fmt::format("{}, {}, row {}{}", to_string(dtype), scale, place, reverse ? ", reversed" : ""));
+          EXPECT_EQ(compared(0), (std::pair{0.0, 0.0}));
+          made.set(2 * place + 1, 0.5 * rows.get(2 * place + 1));
+          const auto [far, exact] = compared(0);
+          EXPECT_GT(exact, 0.01);
+          EXPECT_GE(far, exact * (1 - 1e-6));
+          EXPECT_LE(far, exact * 5);
+          const auto [less, exactly] = compared(0.25 * rows.get(2 * place + 1));
+          EXPECT_GE(less, exactly * (1 - 1e-6));
+          EXPECT_LT(less, far);
+          EXPECT_EQ(compared(rows.get(2 * place + 1)), (std::pair{0.0, 0.0}));
+          for (const double none : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+            made.set(2 * place + 1, none);
+            EXPECT_EQ(compared(0), (std::pair{HUGE_VAL, HUGE_VAL}));
+          }
+        }
 }
 
 TEST(ChooseRelaxation, WhatIsWorthTrying) {

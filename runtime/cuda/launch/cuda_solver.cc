@@ -654,11 +654,25 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
     bool& flag;
     ~Ends() { flag = false; }
   } const ends{impl_->runs_again};
-  impl_->upload(run, options);
-  const auto start = std::chrono::steady_clock::now();
-  const double compiled_before = impl_->compiled_ms();
-  impl_->launch(0);
-  impl_->report(report, 0);
+  std::chrono::steady_clock::time_point start;
+  double compiled_before = 0;
+  const auto make = [&] {
+    impl_->upload(run, options);
+    start = std::chrono::steady_clock::now();
+    compiled_before = impl_->compiled_ms();
+    impl_->launch(0);
+    impl_->report(report, 0);
+  };
+  try {
+    make();
+  } catch (const MemoryError&) {
+    // Nobody asked for iterations, which take several times as much as steps.
+    if (impl_->execution.relaxation_worth == 0) throw;
+    impl_->relaxations.drop();
+    impl_->arrays.drop();
+    impl_->given_up = impl_->unrelaxed = "; relaxation found no memory";
+    make();
+  }
   const bool repairs = options.repair && !options.fixed_iterations;
   const auto run_unrelaxed = [&](const std::string& why) {
     // What does not contract is not repaired: the cell runs from the first step on.

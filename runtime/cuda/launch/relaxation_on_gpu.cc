@@ -325,14 +325,21 @@ int Relaxations::worth(const ExecutionRequest& request, const CudaRunArrays& arr
   return iterations_worth_on_gpu(of);
 }
 
+void Relaxations::drop() {
+  gpu_.synchronize(0);  // their kernels may still run
+  dropped_ms_ = compile_ms();
+  dropped_ = caches();
+  made_.clear();
+}
+
 double Relaxations::compile_ms() const {
-  double ms = 0;
+  double ms = dropped_ms_;
   for (const auto& [stage, relaxation] : made_) ms += relaxation ? relaxation->compile_ms() : 0;
   return ms;
 }
 
 std::vector<CacheState> Relaxations::caches() const {
-  std::vector<CacheState> all;
+  std::vector<CacheState> all = dropped_;
   for (const auto& [stage, relaxation] : made_)
     if (relaxation)
       for (const CacheState state : relaxation->caches()) all.push_back(state);

@@ -98,6 +98,8 @@ class Relaxations {
   int worth(const ExecutionRequest& request, const CudaRunArrays& arrays, ProductFactors factors);
   double compile_ms() const;
   std::vector<CacheState> caches() const;
+  /// Their memory goes back. Waits for the device.
+  void drop();
 
  private:
   Gpu& gpu_;
@@ -107,6 +109,8 @@ class Relaxations {
   const SourceText* source_;
   const DeriveHooks& derive_;
   std::map<std::size_t, std::unique_ptr<RelaxationOnGpu>> made_;
+  double dropped_ms_ = 0;  ///< of those that are there no more; what the caches had for them
+  std::vector<CacheState> dropped_;
 };
 
 }  // namespace cellc
