@@ -60,7 +60,8 @@ struct ScanRepair : ScanTile<kCopy, 0> {
            (magnitude(row - next) < kRounding * magnitude(next));
   }
   CELLC_DEVICE Real residual(int e, Real row, Real next, Real size) const {
-    return magnitude(row - next) / (size + scan.ground[e] + magnitude(next));
+    // Of a quarter: the sum may be beyond the largest number.
+    return magnitude(row - next) * Real(0.25) / ((size + scan.ground[e]) * Real(0.25) + magnitude(next) * Real(0.25));
   }
 
   CELLC_DEVICE explicit ScanRepair(const Scan& scan) : Tile(scan, nullptr) {}
