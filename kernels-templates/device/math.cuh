@@ -19,7 +19,11 @@ namespace cellc {
 CELLC_DEVICE double infinity() { return HUGE_VAL; }
 CELLC_DEVICE double not_a_number() { return std::nan(""); }
 CELLC_DEVICE float power_of_two(float x) { return ::exp2f(x); }
-CELLC_DEVICE float reciprocal(float x) { return 1.0f / x; }
+/// Below 2^-126 it is zero, as the hardware's is.
+CELLC_DEVICE float reciprocal(float x) {
+  const float y = 1.0f / x;
+  return ::fabsf(y) < 1.17549435e-38f ? ::copysignf(0.0f, y) : y;
+}
 CELLC_DEVICE float hardware_tanh(float x) { return ::tanhf(x); }
 CELLC_DEVICE float inverse_root(float x) { return 1.0f / ::sqrtf(x); }
 CELLC_DEVICE double inverse_root(double x) { return 1.0 / ::sqrt(x); }

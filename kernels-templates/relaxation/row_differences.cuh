@@ -38,6 +38,11 @@ CELLC_DEVICE Real apart_by(Real from, Real to) {
   return (from == to) | ((from != from) & (to != to)) ? Real(0) : or_infinite(magnitude(from - to));
 }
 
+/// `far` over two sizes, whose sum may be beyond the largest number.
+CELLC_DEVICE Real over_both(Real far, Real one, Real other) {
+  return or_infinite(far * Real(0.25) / (one * Real(0.25) + other * Real(0.25)));
+}
+
 /// A double that becomes a float may become less than it was.
 CELLC_DEVICE unsigned int bits_of(Real far) {
   return __float_as_uint(static_cast<float>(far) * (sizeof(Real) == 8 ? 1.0000002f : 1.0f));
@@ -74,7 +79,7 @@ CELLC_DEVICE void row_change(const RowDifference& d) {
       size.add(value);
       apart = by <= apart ? apart : by;
     }
-    return apart == Real(0) ? Real(0) : or_infinite(apart / size.most / Real(2));
+    return apart == Real(0) ? Real(0) : over_both(apart, size.most, size.most);
   });
 }
 
@@ -93,9 +98,7 @@ CELLC_DEVICE void row_residual(const RowDifference& d) {
       const Real value = to[place(t)], apart = apart_by(from[place(t)], value);
       size.add(value);
       if (apart <= absolute) continue;
-      // Of halves: of the largest numbers no sum is infinite.
-      const Real far =
-          or_infinite((apart - absolute) * Real(0.5) / (magnitude(value) * Real(0.5) + size.most * Real(0.5)));
+      const Real far = over_both(apart - absolute, magnitude(value), size.most);
       most = far <= most ? most : far;
     }
     return most;

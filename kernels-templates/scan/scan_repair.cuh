@@ -59,11 +59,9 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     return are_near(row, next, tolerance, size + scan.ground[e]) |
            (magnitude(row - next) < kRounding * magnitude(next));
   }
-  /// Of a quarter: of the largest numbers no sum is infinite.
   CELLC_DEVICE Real residual(int e, Real row, Real next, Real size) const {
-    constexpr Real kQuarter = 0.25;
-    return magnitude(row - next) * kQuarter /
-           (size * kQuarter + scan.ground[e] * kQuarter + magnitude(next) * kQuarter);
+    // Of a quarter: the sum may be beyond the largest number.
+    return magnitude(row - next) * Real(0.25) / ((size + scan.ground[e]) * Real(0.25) + magnitude(next) * Real(0.25));
   }
 
   CELLC_DEVICE explicit ScanRepair(const Scan& scan) : Tile(scan, nullptr) {}

@@ -65,8 +65,8 @@ struct ResidualBudget {
 
 /// Over |b| and a finite size.
 CELLC_DEVICE Real relative_difference(Real a, Real b, Real size) {
-  // Of a quarter: the hardware's reciprocal of the largest numbers is zero.
-  const Real difference = magnitude(a - b) * Real(0.25) * inverse(size * Real(0.25) + magnitude(b) * Real(0.25));
+  // Of an eighth: the sum may be twice the largest number, and the hardware's reciprocal is zero from half of that on.
+  const Real difference = magnitude(a - b) * Real(0.125) * inverse(size * Real(0.125) + magnitude(b) * Real(0.125));
   return (a == b) | ((a != a) & (b != b)) ? Real(0) : is_finite(difference) ? difference : Real(3.4e38);
 }
 

@@ -23,7 +23,7 @@ CELLC_DEVICE Real larger(Real a, Real b) { return a > b ? a : b; }
 /// Over |b| and the size that the state has besides, so that nothing depends on units. Less, and not as much: of a
 /// number and infinity both sides are infinite. Of a size that is none nothing follows.
 CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance, Real size) {
-  const Real allowed = tolerance * (size + magnitude(b));
+  const Real allowed = tolerance * size + tolerance * magnitude(b);  // the sum of both may be beyond the largest number
   return (a == b) | ((a != a) & (b != b)) | ((magnitude(a - b) < allowed) & is_finite(allowed));
 }
 

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "compiler/front_end.h"
+#include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/choose_relaxation.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/errors.h"
+#include "runtime/evaluate/row_difference.h"
 #include "tests/engines/relaxed_cells.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/fixtures.h"
@@ -48,6 +54,9 @@ TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
   turns::Turn turn;
   // No thread holds the lanes of 20 channels; of 5 it does.
   const std::vector<std::int64_t> channels = turn.of(std::vector<std::int64_t>{5, 20});
+  // So many that every cell ends: an iteration makes a step right at the least.
+  SolveOptions solve = relaxed();
+  solve.max_iterations = 120;
   for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F64, Dtype::F32, Dtype::BF16}))
     for (const std::int64_t d : channels) {
       Device device = open_device(8);
@@ -61,7 +70,7 @@ TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
             if (ragged && steps != 65) continue;
             if (ragged) binding.run.offsets = {0, 100, 100, 195};
             SolveReport report;
-            const RunOutput output = solver.run(binding.run, relaxed(), report);
+            const RunOutput output = solver.run(binding.run, solve, report);
             EXPECT_TRUE(report.converged);
             EXPECT_LE(report.max_residual, default_tolerance(dtype));
             // A single step whose terms cancel may be off by their rounding, and then it is made again. So may a stage
@@ -109,6 +118,16 @@ TEST(RelaxationOnDevice, WithLags) {
 constexpr const char* kChaos =
     "cell gain[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(9*(U@h) + x)\n}\n";
 
+/// Of a gain that decides whether it contracts.
+constexpr const char* kGain =
+    "cell elman[d] {\n  state h[d]\n  input x[d]\n  param U[d,d], g\n  h' = tanh(g*(U@h) + x)\n}\n";
+
+Array& of_name(const CellGraph& cell, BoundRun& run, const std::string& name) {
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+    if (cell.symbols[s].name == name) return run.symbols[s];
+  throw std::logic_error("no symbol " + name);
+}
+
 TEST(RelaxationOnDevice, WhatDoesNotContractRunsStepByStep) {
   const AnalysedCell l = analyse_text(SourceText("test.cell", kChaos));
   Device device = open_device(8);
@@ -140,9 +159,7 @@ TEST(RelaxationOnDevice, WhatDoesNotContractRunsStepByStep) {
 
 // A run that leaves the choice to us looks at some iterations, and goes step by step where they do not end soon.
 TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
-  constexpr const char* kElman =
-      "cell elman[d] {\n  state h[d]\n  input x[d]\n  param U[d,d], g\n  h' = tanh(g*(U@h) + x)\n}\n";
-  const AnalysedCell l = analyse_text(SourceText("test.cell", kElman));
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
   turns::Turn turn;
   for (const double gain : turn.of(std::vector<double>{0.1, 9.0})) {
     Device device = open_device(8);
@@ -152,8 +169,7 @@ TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
     r.length = 9000;
     r.dims = {{"d", 20}};
     Binding binding = bind(l.cell, r);
-    for (std::size_t s = 0; s < l.cell.symbols.size(); ++s)
-      if (l.cell.symbols[s].name == "g") binding.run.symbols[s].set(0, gain);
+    of_name(l.cell, binding.run, "g").set(0, gain);
     CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
     SolveReport report;
     solver.run(binding.run, {}, report);
@@ -170,6 +186,153 @@ TEST(RelaxationOnDevice, IsTriedWhereItMayBeFaster) {
       EXPECT_CONTAINS(stage.plan.reason, "; relaxation ");
     }
   }
+}
+
+// What a run of its own accord has learned of a shape does not bind who asks.
+TEST(RelaxationOnDevice, AfterItWasGivenUp) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  Device device = open_device(8);
+  BindRequest r;
+  r.random_seed = 7;
+  r.batch = 1;
+  r.length = 9000;
+  r.dims = {{"d", 20}};
+  Binding binding = bind(l.cell, r);
+  Array& gain = of_name(l.cell, binding.run, "g");
+  gain.set(0, 9);
+  CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  solver.run(binding.run, {}, report);
+  EXPECT_CONTAINS(report.stages[0].plan.reason, "; relaxation ");
+  gain.set(0, 0.1);
+  SolveOptions pinned;
+  pinned.plan = {{Strategy::Relaxation, 0, 0, "test"}};
+  solver.run(binding.run, pinned, report);
+  EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Relaxation) << report.stages[0].plan.reason;
+  EXPECT_EQ(report.repaired, 0);
+}
+
+// What nobody asked for must not take the memory that going step by step has enough of.
+TEST(RelaxationOnDevice, WithoutMemoryForIterations) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  EmulatorOptions options;
+  options.multiprocessors = 8;
+  options.optimisation = 0;
+  options.memory_bytes = 3 << 20;  // rows of states, or of inputs, are 0.7 MB
+  const auto gpu = open_emulator(options);
+  BindRequest r;
+  r.random_seed = 7;
+  r.batch = 1;
+  r.length = 9000;
+  r.dims = {{"d", 20}};
+  const Binding binding = bind(l.cell, r);
+  CudaSolver solver(*gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  solver.run(binding.run, {}, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Persistent);
+  EXPECT_CONTAINS(report.stages[0].plan.reason, "; relaxation found no memory");
+  EXPECT_THROW(solver.run(binding.run, relaxed(), report), MemoryError);
+  // And all is as it was.
+  solver.run(binding.run, {}, report);
+  EXPECT_TRUE(report.converged);
+}
+
+// So many and no more may be none: then the states are those that iterations begin with.
+TEST(RelaxationOnDevice, WithoutIterations) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  Device device = open_device(8);
+  Binding binding = bound(l, Dtype::F32, 20, 20, false);
+  of_name(l.cell, binding.run, "g").set(0, 0.5);
+  SolveOptions none = relaxed();
+  none.fixed_iterations = 0;
+  CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  step_by_step(solver, binding.run);  // leaves other finals in the same memory
+  const RunOutput output = solver.run(binding.run, none, report);
+  EXPECT_FALSE(report.converged);
+  EXPECT_EQ(report.stages[0].iterations, 0);
+  for (const Array* array : {&output.states[0], &output.finals[0]})
+    for (std::int64_t i = 0; i < array->count(); ++i) ASSERT_EQ(array->get(i), 0) << i;
+  // Of a sequence without steps it is the start.
+  Binding ragged = binding;
+  ragged.run.offsets = {0, 20, 20, 60};
+  Array& starts = of_name(l.cell, ragged.run, "h");
+  for (std::int64_t i = 0; i < starts.count(); ++i) starts.set(i, 0.5);
+  const Array finals = solver.run(ragged.run, none, report).finals[0];
+  for (std::int64_t i = 0; i < finals.count(); ++i) ASSERT_EQ(finals.get(i), i / 20 == 1 ? 0.5 : 0) << i;
+  // Where more may be made, and something else is made instead, it is right.
+  SolveOptions capped = relaxed();
+  capped.max_iterations = 0;
+  const RunOutput repaired = solver.run(binding.run, capped, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_LE(furthest(repaired, step_by_step(solver, binding.run)), 2e-5);
+}
+
+/// What row_differences.cuh makes of rows [rows, 2].
+double largest_on_device(const char* kernel, const Array& from, const Array& to,
+                         const std::vector<std::int64_t>& offsets, bool reverse, double absolute) {
+  struct {
+    GpuAddress from, to, offsets;
+    std::int64_t sequences, steps, entries, reverse;
+    double absolute;
+    GpuAddress most;
+  } d{};
+  const auto gpu = open_emulator();
+  std::string text = storage_macro(to.dtype());
+  for (const char* part : {"preamble.cuh", "row_differences.cuh"}) text += kernel_template(part);
+  const std::size_t bytes = static_cast<std::size_t>(to.count()) * size_of(to.dtype());
+  const GpuBuffer rows(*gpu, bytes), made(*gpu, bytes), most = upload(*gpu, std::vector<float>{0}),
+                                                        places = upload(*gpu, offsets);
+  gpu->copy_in(rows.address(), to.data(), bytes, 0);
+  gpu->copy_in(made.address(), from.data(), bytes, 0);
+  std::int64_t longest = 0;
+  for (std::size_t s = 1; s < offsets.size(); ++s) longest = std::max(longest, offsets[s] - offsets[s - 1]);
+  d = {made.address(), rows.address(), places.address(), static_cast<std::int64_t>(offsets.size()) - 1, longest, 2,
+       reverse,        absolute,       most.address()};
+  launch(*gpu, compile(*gpu, text, kernel), shape(3, 32), d);
+  return static_cast<double>(download<float>(*gpu, most)[0]);
+}
+
+// Never less than over the largest of a lane, and not much more where rows are alike in size.
+TEST(RowDifferences, OfAwkwardRows) {
+  const std::vector<std::int64_t> offsets{0, 300, 300, 301, 430, 1100};
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+    for (const double scale : {1e-30, 1.0, 3e38})
+      for (const bool reverse : {false, true})
+        for (const std::int64_t place : {std::int64_t{0}, std::int64_t{299}, std::int64_t{300}, std::int64_t{429},
+                                         std::int64_t{1000}, std::int64_t{1099}}) {
+          Array made(dtype, {1100, 2}), rows(dtype, {1100, 2});
+          for (std::int64_t i = 0; i < rows.count(); ++i) {
+            rows.set(i, scale * (0.6 + 0.4 * std::cos(static_cast<double>(i))));
+            made.set(i, rows.get(i));
+          }
+          const auto compared = [&](double absolute) {
+            const auto sequence = std::upper_bound(offsets.begin(), offsets.end(), place) - offsets.begin() - 1;
+            const std::int64_t at = 2 * place + 1;
+            const double size = lane_sizes(rows, offsets)[static_cast<std::size_t>(2 * sequence + 1)],
+                         exact = relative_difference(made.get(at), rows.get(at), size, absolute),
+                         far = largest_on_device("cellc_row_residual", made, rows, offsets, reverse, absolute),
+                         moved = largest_on_device("cellc_row_change", made, rows, offsets, reverse, 0);
+            EXPECT_GE(moved > 0, exact > 0);
+            return std::pair{far, exact};
+          };
+          SCOPED_TRACE(fmt::format("{}, {}, row {}{}", to_string(dtype), scale, place, reverse ? ", reversed" : ""));
+          EXPECT_EQ(compared(0), (std::pair{0.0, 0.0}));
+          made.set(2 * place + 1, 0.5 * rows.get(2 * place + 1));
+          const auto [far, exact] = compared(0);
+          EXPECT_GT(exact, 0.01);
+          EXPECT_GE(far, exact * (1 - 1e-6));
+          EXPECT_LE(far, exact * 5);
+          const auto [less, exactly] = compared(0.25 * rows.get(2 * place + 1));
+          EXPECT_GE(less, exactly * (1 - 1e-6));
+          EXPECT_LT(less, far);
+          EXPECT_EQ(compared(rows.get(2 * place + 1)), (std::pair{0.0, 0.0}));
+          for (const double none : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+            made.set(2 * place + 1, none);
+            EXPECT_EQ(compared(0), (std::pair{HUGE_VAL, HUGE_VAL}));
+          }
+        }
 }
 
 TEST(ChooseRelaxation, WhatIsWorthTrying) {
@@ -204,6 +367,10 @@ TEST(RelaxationOnDevice, SaysWhyThereIsNone) {
   };
   EXPECT_EQ(refusal("cell decay[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n", relaxed()),
             "the stage {h} has no term that mixes its channels, so there is nothing to relax");
+  EXPECT_CONTAINS(refusal("cell line[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n"
+                          "  h' = 0.1*tanh(U@h) + 0.5*lag(h, 40) + x\n}\n",
+                          relaxed()),
+                  "delay line of h");
   SolveOptions windows;
   windows.plan = {{Strategy::Relaxation, 8, 0, "test"}};
   EXPECT_EQ(refusal(kChaos, windows),

@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 
+#include "runtime/cuda/build/kernel_templates.h"
 #include "tests/engines/homogeneous.h"
 #include "tests/engines/promises.h"
 #include "tests/gpu/call_setting.h"
+#include "tests/gpu/emulated.h"
 #include "tests/main/turns.h"
 
 namespace cellc {
@@ -143,6 +145,30 @@ TEST(QuietOnGpu, WhatIsToleratedBesidesReachesKernels) {
     return error <= 1e-4 ? "" : fmt::format("off by {}", error);
   });
   EXPECT_EQ(wrong, "");
+}
+
+// Where |s| and the size add up to more than the largest number: a third is a third.
+TEST(LargeOnGpu, ResidualsOfTheLargestNumbers) {
+  const auto gpu = open_emulator();
+  std::string text = "#define CELLC_STORAGE_F32 1\n";
+  for (const char* part : {"preamble.cuh", "math.cuh", "stub_traits.cuh", "stub_cell.cuh", "lanes.cuh", "sweep.cuh",
+                           "transitions.cuh", "segments.cuh"})
+    text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  text += R"(
+extern "C" __global__ void kernel(float* x) {
+  x[3] = cellc::relative_difference(x[0], x[1], x[2]);
+  x[4] = cellc::are_near(x[0], x[1], 0.5f, x[2]);
+  x[5] = cellc::are_near(x[0], x[1], 0.25f, x[2]);
+})";
+  const GpuFunction kernel = compile(*gpu, text);
+  for (const float size : {1e-30f, 1e-5f, 1.0f, 1e38f, 2e38f, 3e38f}) {
+    const auto x = upload(*gpu, std::vector<float>{size * 0.3333f, size, size, 0, 0, 0});
+    launch(*gpu, kernel, shape(1, 1), x.address());
+    const auto result = download<float>(*gpu, x);
+    EXPECT_NEAR(result[3], 1.0 / 3, 1e-3) << size;
+    EXPECT_EQ(result[4], 1) << size;
+    EXPECT_EQ(result[5], 0) << size;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, ScaledOnGpu, testing::ValuesIn(homogeneous_cells()),

@@ -156,8 +156,8 @@ struct CudaSolver::Impl {
   /// Of runs from host to host that leave the choice to us.
   bool may_relax_unasked() const {
     return runs_again && !on_device && solve.solver == Strategy::Auto && solve.plan.empty() &&
-           !solve.fixed_iterations && solve.repair && solve.persistent.blocks >= 0 && unrelaxed.empty() &&
-           arrays.rows > 0;
+           !solve.fixed_iterations && solve.max_iterations > 0 && solve.repair && solve.persistent.blocks >= 0 &&
+           unrelaxed.empty() && arrays.rows > 0;
   }
   std::string why_given_up(const SolveReport& report) const {
     for (const StageReport& s : report.stages)
@@ -217,7 +217,7 @@ struct CudaSolver::Impl {
       observed.assign(observed.size(), {});
       given_up.clear();
     }
-    if (options.solver == Strategy::Auto && unrelaxed.empty()) unrelaxed = given_up;
+    if (options.solver == Strategy::Auto && options.plan.empty() && unrelaxed.empty()) unrelaxed = given_up;
     wanted = run.wanted;
     outs_wanted = on_device;
     for (std::size_t o = 0; o < cell.outs.size(); ++o) outs_wanted = outs_wanted || wanted.out(o);
@@ -654,11 +654,25 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
     bool& flag;
     ~Ends() { flag = false; }
   } const ends{impl_->runs_again};
-  impl_->upload(run, options);
-  const auto start = std::chrono::steady_clock::now();
-  const double compiled_before = impl_->compiled_ms();
-  impl_->launch(0);
-  impl_->report(report, 0);
+  std::chrono::steady_clock::time_point start;
+  double compiled_before = 0;
+  const auto make = [&] {
+    impl_->upload(run, options);
+    start = std::chrono::steady_clock::now();
+    compiled_before = impl_->compiled_ms();
+    impl_->launch(0);
+    impl_->report(report, 0);
+  };
+  try {
+    make();
+  } catch (const MemoryError&) {
+    // Nobody asked for iterations, which take several times as much as steps.
+    if (impl_->execution.relaxation_worth == 0) throw;
+    impl_->relaxations.drop();
+    impl_->arrays.drop();
+    impl_->given_up = impl_->unrelaxed = "; relaxation found no memory";
+    make();
+  }
   const bool repairs = options.repair && !options.fixed_iterations;
   const auto run_unrelaxed = [&](const std::string& why) {
     // What does not contract is not repaired: the cell runs from the first step on.

@@ -67,6 +67,8 @@ bool relaxes(const ExecutionRequest& r, std::size_t k, double tolerance) {
 std::optional<std::string> no_relaxation(const ExecutionRequest& r, std::size_t k) {
   if (r.on_device)
     return "calls on arrays of a device wait for nothing, and relaxation looks at what each iteration has changed";
+  if (r.cell.has_lines())
+    return fmt::format("the cell is run step by step on this device: {}", stepwise_reason(r.cell, r.staged, r.stages));
   const auto mixes = [](const StageFacts& f) { return f.mixes; };
   if (std::none_of(r.stages.begin(), r.stages.end(), mixes))
     return fmt::format("the stage {} has no term that mixes its channels, so there is nothing to relax",

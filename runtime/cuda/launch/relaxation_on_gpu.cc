@@ -229,6 +229,21 @@ double RelaxationOnGpu::check(CudaRunArrays& arrays, const std::vector<GpuAddres
   return exact;
 }
 
+/// Where no iteration will write them: zeros, as rows are before the first; of a sequence without steps its start.
+void RelaxationOnGpu::place_first_finals(const CudaRunArrays& arrays, GpuStream stream) {
+  const AxisLengths lengths(cell_.graph, arrays.bound.sizes);
+  const NestRun starts = arrays.rows_run(relaxed_.relaxed.sources, stage_);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const auto update = static_cast<std::size_t>(states_[i]);
+    const GpuAddress finals = arrays.final_of(update);
+    const std::size_t bytes =
+        static_cast<std::size_t>(lengths.entries(cell_.symbol_of(cell_.updates[update]).axes)) * size_of(arithmetic_);
+    gpu_.copy(finals, starts.symbols[i].history, bytes * static_cast<std::size_t>(arrays.sequences), stream);
+    for (std::size_t s = 0; s + 1 < arrays.bound.offsets.size(); ++s)
+      if (arrays.bound.offsets[s] < arrays.bound.offsets[s + 1]) gpu_.zero(finals + s * bytes, bytes, stream);
+  }
+}
+
 void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const SolveOptions& options, double tolerance,
                           int worth, GpuStream stream) {
   report_ = {};
@@ -258,6 +273,7 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
     program(fixed_, relaxed_.fixed).run(r, stream);
   }
   RelaxationProgress progress(options, tolerance, report_, worth);
+  if (!progress.goes_on()) place_first_finals(arrays, stream);
   for (;;) {
     while (progress.goes_on() && !progress.settled()) {
       NestRun mixed = reading(arrays, relaxed_.mixing, now);
@@ -274,17 +290,18 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
     progress.be_careful();
   }
   report_.error_estimate = progress.error_estimate(report_.max_residual);
-  inner_.report(inner_report_, stream);
+  if (report_.iterations > 0) inner_.report(inner_report_, stream);
   for (std::size_t i = 0; i < states_.size() && now != wanted; ++i)
     gpu_.copy(wanted[i], now[i],
               arrays.bytes_of_rows(cell_.symbol_of(cell_.updates[static_cast<std::size_t>(states_[i])]).axes), stream);
 }
 
 RelaxationOnGpu* Relaxations::of(std::size_t stage) {
-  const auto [at, fresh] = made_.try_emplace(stage);
-  if (fresh && !cell_.has_lines())
-    at->second = RelaxationOnGpu::make(gpu_, cell_, structure_, static_cast<int>(stage), arithmetic_, source_, derive_);
-  return at->second.get();
+  if (const auto known = made_.find(stage); known != made_.end()) return known->second.get();
+  std::unique_ptr<RelaxationOnGpu> made;  // kept when it is there: making it may throw
+  if (!cell_.has_lines())
+    made = RelaxationOnGpu::make(gpu_, cell_, structure_, static_cast<int>(stage), arithmetic_, source_, derive_);
+  return made_.emplace(stage, std::move(made)).first->second.get();
 }
 
 int Relaxations::worth(const ExecutionRequest& request, const CudaRunArrays& arrays, ProductFactors factors) {
@@ -308,14 +325,21 @@ int Relaxations::worth(const ExecutionRequest& request, const CudaRunArrays& arr
   return iterations_worth_on_gpu(of);
 }
 
+void Relaxations::drop() {
+  gpu_.synchronize(0);  // their kernels may still run
+  dropped_ms_ = compile_ms();
+  dropped_ = caches();
+  made_.clear();
+}
+
 double Relaxations::compile_ms() const {
-  double ms = 0;
+  double ms = dropped_ms_;
   for (const auto& [stage, relaxation] : made_) ms += relaxation ? relaxation->compile_ms() : 0;
   return ms;
 }
 
 std::vector<CacheState> Relaxations::caches() const {
-  std::vector<CacheState> all;
+  std::vector<CacheState> all = dropped_;
   for (const auto& [stage, relaxation] : made_)
     if (relaxation)
       for (const CacheState state : relaxation->caches()) all.push_back(state);

@@ -50,6 +50,7 @@ class RelaxationOnGpu {
   NestProgram& program(std::optional<NestProgram>& program, const DerivedCell& cell);
   void prepare_inner(const CudaRunArrays& arrays, double tolerance);
   void place_inner(const CudaRunArrays& arrays, const std::vector<GpuAddress>& into);
+  void place_first_finals(const CudaRunArrays& arrays, GpuStream stream);
   NestRun reading(const CudaRunArrays& arrays, const DerivedCell& cell, const std::vector<GpuAddress>& iterate) const;
   void start_difference(GpuStream stream);
   void difference(const char* kernel, const CudaRunArrays& arrays, int state, GpuAddress from, GpuAddress to,
@@ -97,6 +98,8 @@ class Relaxations {
   int worth(const ExecutionRequest& request, const CudaRunArrays& arrays, ProductFactors factors);
   double compile_ms() const;
   std::vector<CacheState> caches() const;
+  /// Their memory goes back. Waits for the device.
+  void drop();
 
  private:
   Gpu& gpu_;
@@ -106,6 +109,8 @@ class Relaxations {
   const SourceText* source_;
   const DeriveHooks& derive_;
   std::map<std::size_t, std::unique_ptr<RelaxationOnGpu>> made_;
+  double dropped_ms_ = 0;  ///< of those that are there no more; what the caches had for them
+  std::vector<CacheState> dropped_;
 };
 
 }  // namespace cellc

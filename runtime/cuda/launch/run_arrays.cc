@@ -155,6 +155,14 @@ std::size_t CudaRunArrays::accumulated_bytes(int out) const {
          size_of(arithmetic);
 }
 
+void CudaRunArrays::drop() {
+  for (auto* buffers : {&symbols_, &histories_, &trajectories_, &finals_, &outs_}) buffers->clear();
+  for (auto* buffers : {&before_, &once_, &sums_, &mixing_}) buffers->clear();
+  accumulated_.clear();
+  parts_.clear();
+  offsets_ = GpuBuffer();
+}
+
 // Where things lie ---------------------------------------------------------------------------------------
 
 std::vector<std::int64_t> CudaRunArrays::shape_of(std::int64_t first, const std::vector<AxisId>& axes) const {

@@ -46,6 +46,9 @@ struct CudaRunArrays {
   /// Memory for rows of these axes, in `storage`.
   void reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes);
 
+  /// All memory goes back. No kernel may still run.
+  void drop();
+
   // Where things lie.
 
   std::vector<std::int64_t> shape_of(std::int64_t first, const std::vector<AxisId>& axes) const;
