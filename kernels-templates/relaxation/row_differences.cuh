@@ -13,6 +13,7 @@ struct RowDifference {
   long long sequences, steps, entries, reverse;
   double absolute;     ///< what is tolerated besides
   unsigned int* most;  ///< bits of a float; grows
+  void* sizes;         ///< [sequences, parts of the longest, entries], Real: the largest of a lane before a part
 };
 
 /// Steps of a thread.
@@ -48,34 +49,87 @@ CELLC_DEVICE unsigned int bits_of(Real far) {
   return __float_as_uint(static_cast<float>(far) * (sizeof(Real) == 8 ? 1.0000002f : 1.0f));
 }
 
-/// Calls visit(row_of, entry, begin, end, steps) for each part: `row_of(t)` is the place of step t of its sequence.
+/// Some steps of an entry of a sequence.
+struct Part {
+  long long index;  ///< in `sizes`
+  long long begin, end, steps;
+  long long first, entries, entry, reverse;
+  /// Where step t of the sequence is.
+  CELLC_DEVICE long long place(long long t) const { return (first + (reverse ? steps - 1 - t : t)) * entries + entry; }
+};
+
+CELLC_DEVICE long long parts_of(const RowDifference& d) { return (d.steps + kPartSteps - 1) / kPartSteps; }
+
 template <class Visit>
 CELLC_DEVICE void each_part(const RowDifference& d, Visit&& visit) {
-  const long long parts = (d.steps + kPartSteps - 1) / kPartSteps, count = d.sequences * parts * d.entries,
+  const long long parts = parts_of(d), count = d.sequences * parts * d.entries,
                   all = static_cast<long long>(gridDim.x) * blockDim.x;
-  unsigned int most = 0;
   for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
-    const long long p = i / d.entries, entry = i - p * d.entries, sequence = p / parts,
-                    begin = (p - sequence * parts) * kPartSteps;
+    const long long p = i / d.entries, sequence = p / parts, begin = (p - sequence * parts) * kPartSteps;
     const long long first = d.offsets[sequence], steps = d.offsets[sequence + 1] - first,
                     end = begin + kPartSteps < steps ? begin + kPartSteps : steps;
-    if (begin >= end) continue;
-    const auto place = [&](long long t) { return (first + (d.reverse ? steps - 1 - t : t)) * d.entries + entry; };
-    const unsigned int here = bits_of(visit(place, begin, end, steps));
-    most = here > most ? here : most;
+    if (begin < end) visit(Part{i, begin, end, steps, first, d.entries, i - p * d.entries, d.reverse});
   }
+}
+
+/// Adds the largest of what is measured to `most`.
+template <class Measure>
+CELLC_DEVICE void largest_of_parts(const RowDifference& d, Measure&& measure) {
+  unsigned int most = 0;
+  each_part(d, [&](const Part& part) {
+    const unsigned int here = bits_of(measure(part));
+    most = here > most ? here : most;
+  });
   // Most threads have nothing to add: whoever reads an old number writes once more than needed.
   if (most > *static_cast<volatile unsigned int*>(d.most)) atomicMax(d.most, most);
 }
 
-/// The largest change of an entry, over the largest of its part: what is small beside its neighbours may change more.
+/// The largest of each part.
+CELLC_DEVICE void sizes_of_parts(const RowDifference& d) {
+  const Real* const to = static_cast<const Real*>(d.to);
+  each_part(d, [&](const Part& part) {
+    LaneSize size;
+    for (long long t = part.begin; t < part.end; ++t) size.add(to[part.place(t)]);
+    static_cast<Real*>(d.sizes)[part.index] = size.most;
+  });
+}
+
+/// And of all before it in its place. A thread takes a lane, and asks for some parts at once: each takes as long as the
+/// memory does.
+CELLC_DEVICE void sizes_before_parts(const RowDifference& d) {
+  constexpr int kAtOnce = 16;
+  const long long parts = parts_of(d), count = d.sequences * d.entries,
+                  all = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
+    const long long sequence = i / d.entries;
+    const long long steps = d.offsets[sequence + 1] - d.offsets[sequence], own = (steps + kPartSteps - 1) / kPartSteps;
+    Real* const sizes = static_cast<Real*>(d.sizes) + sequence * parts * d.entries + (i - sequence * d.entries);
+    Real before = 0;
+    for (long long part = 0; part < own; part += kAtOnce) {
+      Real size[kAtOnce];
+      CELLC_UNROLL()
+      for (int k = 0; k < kAtOnce; ++k) size[k] = part + k < own ? sizes[(part + k) * d.entries] : Real(0);
+      CELLC_UNROLL()
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (part + k < own) sizes[(part + k) * d.entries] = before;
+        before = size[k] > before ? size[k] : before;
+      }
+    }
+  }
+}
+
+CELLC_DEVICE LaneSize size_before(const RowDifference& d, const Part& part) {
+  return LaneSize{static_cast<const Real*>(d.sizes)[part.index]};
+}
+
+/// The largest change of an entry, over the largest of its lane up to the end of its part.
 CELLC_DEVICE void row_change(const RowDifference& d) {
   const Real *const from = static_cast<const Real*>(d.from), *const to = static_cast<const Real*>(d.to);
-  each_part(d, [&](auto place, long long begin, long long end, long long) -> Real {
-    LaneSize size;
+  largest_of_parts(d, [&](const Part& part) -> Real {
+    LaneSize size = size_before(d, part);
     Real apart = 0;
-    for (long long t = begin; t < end; ++t) {
-      const Real value = to[place(t)], by = apart_by(from[place(t)], value);
+    for (long long t = part.begin; t < part.end; ++t) {
+      const Real value = to[part.place(t)], by = apart_by(from[part.place(t)], value);
       size.add(value);
       apart = by <= apart ? apart : by;
     }
@@ -83,19 +137,17 @@ CELLC_DEVICE void row_change(const RowDifference& d) {
   });
 }
 
-/// Over |entry| and the largest of its lane in the steps before, as far as they are looked at: never less than the
-/// residual over all of them (docs/notes/strategies.md).
+/// Over |entry| and the largest of its lane so far (docs/notes/strategies.md).
 CELLC_DEVICE void row_residual(const RowDifference& d) {
   const Real *const from = static_cast<const Real*>(d.from), *const to = static_cast<const Real*>(d.to);
   const Real absolute = static_cast<Real>(d.absolute);
-  each_part(d, [&](auto place, long long begin, long long end, long long steps) -> Real {
-    LaneSize size;
-    const bool early = begin < kBeginning;
-    const long long until = !early ? begin : kBeginning < steps ? kBeginning : steps;
-    for (long long t = early ? 0 : begin - kPartSteps; t < until; ++t) size.add(to[place(t)]);
+  largest_of_parts(d, [&](const Part& part) -> Real {
+    LaneSize size = size_before(d, part);
+    const long long until = part.begin < kBeginning ? (kBeginning < part.steps ? kBeginning : part.steps) : 0;
+    for (long long t = part.begin; t < until; ++t) size.add(to[part.place(t)]);
     Real most = 0;
-    for (long long t = begin; t < end; ++t) {
-      const Real value = to[place(t)], apart = apart_by(from[place(t)], value);
+    for (long long t = part.begin; t < part.end; ++t) {
+      const Real value = to[part.place(t)], apart = apart_by(from[part.place(t)], value);
       size.add(value);
       if (apart <= absolute) continue;
       const Real far = over_both(apart - absolute, magnitude(value), size.most);
@@ -107,6 +159,15 @@ CELLC_DEVICE void row_residual(const RowDifference& d) {
 
 }  // namespace cellc
 
+// One after the other: sizes of parts, sizes before them, and a measure.
+extern "C" __global__ void cellc_row_sizes(const __grid_constant__ cellc::RowDifference d) {
+  cellc::await_stream();
+  cellc::sizes_of_parts(d);
+}
+extern "C" __global__ void cellc_row_sizes_before(const __grid_constant__ cellc::RowDifference d) {
+  cellc::await_stream();
+  cellc::sizes_before_parts(d);
+}
 extern "C" __global__ void cellc_row_change(const __grid_constant__ cellc::RowDifference d) {
   cellc::await_stream();
   cellc::row_change(d);

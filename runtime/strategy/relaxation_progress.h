@@ -45,6 +45,14 @@ class RelaxationProgress {
     if (worth_ && made == 4 && !settled_ && report_.predicted_iterations.value_or(worth_ + 1) > worth_) left_ = 0;
   }
 
+  /// Whether the last iteration changed as much as the one before: what products round may be what is left.
+  bool stalls() const { return idle_ > 0 && report_.trace.size() > 3; }
+  /// The map is another from here on.
+  void resume() {
+    idle_ = 0;
+    best_ = std::numeric_limits<double>::infinity();
+  }
+
   /// Steps were looked at, and some are off: nothing is left to the contraction any more.
   void be_careful() {
     careful_ = true;

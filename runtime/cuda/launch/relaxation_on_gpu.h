@@ -45,15 +45,22 @@ class RelaxationOnGpu {
   std::vector<CacheState> caches() const;
 
  private:
+  /// What products of some factors are compiled to.
+  struct ProductPrograms {
+    std::optional<NestProgram> fixed, mixing, step;
+  };
   RelaxationOnGpu(Gpu& gpu, const CellGraph& cell, const std::vector<int>& states, int stage, RelaxedCell relaxed,
                   Dtype arithmetic, const SourceText* source, const DeriveHooks& derive);
   NestProgram& program(std::optional<NestProgram>& program, const DerivedCell& cell);
+  ProductPrograms& products() { return factors_ == asked_ ? coarse_ : fine_; }
+  bool refine(CudaRunArrays& arrays, GpuStream stream);
+  void make_fixed_sums(CudaRunArrays& arrays, GpuStream stream);
   void prepare_inner(const CudaRunArrays& arrays, double tolerance);
   void place_inner(const CudaRunArrays& arrays, const std::vector<GpuAddress>& into);
   void place_first_finals(const CudaRunArrays& arrays, GpuStream stream);
   NestRun reading(const CudaRunArrays& arrays, const DerivedCell& cell, const std::vector<GpuAddress>& iterate) const;
   void start_difference(GpuStream stream);
-  void difference(const char* kernel, const CudaRunArrays& arrays, int state, GpuAddress from, GpuAddress to,
+  void difference(const char* measure, const CudaRunArrays& arrays, int state, GpuAddress from, GpuAddress to,
                   double absolute, GpuStream stream);
   double largest_difference(GpuStream stream);
   double change(const CudaRunArrays& arrays, const std::vector<GpuAddress>& from, const std::vector<GpuAddress>& to,
@@ -71,10 +78,10 @@ class RelaxationOnGpu {
   const Dtype arithmetic_;
   const SourceText* source_;
   CudaSolver inner_;
-  ProductFactors factors_ = ProductFactors::Tf32x3;
-  std::optional<NestProgram> fixed_, mixing_, step_;
+  ProductFactors asked_ = ProductFactors::Tf32x3, factors_ = asked_;  ///< of a run, and of its iteration
+  ProductPrograms coarse_, fine_;         ///< by what was asked for, and by what goes on where that stalls
   std::vector<GpuBuffer> others_, made_;  ///< by state: the other iterate; f of an iterate
-  GpuBuffer most_;
+  GpuBuffer most_, sizes_;                ///< of row_differences.cuh
   GpuModule differences_;
   std::map<std::string, GpuFunction> kernels_;
   StageReport report_;
