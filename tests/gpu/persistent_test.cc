@@ -101,8 +101,12 @@ constexpr Mixing kCells[] = {
 
 struct Cut {
   int blocks, slots, threads;
+  PersistentWish::Exchange exchange = PersistentWish::Exchange::Cluster;
 };
+constexpr PersistentWish::Exchange kGroup = PersistentWish::Exchange::Group;
 constexpr Cut kCuts[] = {{1, 1, 256}, {1, 3, 256}, {2, 2, 256}, {4, 1, 384}, {8, 3, 256}, {16, 2, 512}, {2, 16, 256}};
+/// Of a card of 32 multiprocessors: several groups at once, groups that take turns, blocks without a place.
+constexpr Cut kGroups[] = {{2, 1, 256, kGroup}, {5, 3, 256, kGroup}, {24, 2, 256, kGroup}, {3, 10, 384, kGroup}};
 
 struct Kind {
   const char* name;
@@ -130,8 +134,15 @@ class Persistently : public testing::TestWithParam<std::size_t> {
                                        const std::map<AxisId, std::int64_t>& lengths, std::string& why,
                                        std::int64_t chunk_bytes = 0) {
     const Plan plan = make_plan(cell_.graph, cell_.structure, {.narrow_storage = size_of(kind.dtype) == 2});
-    const PersistentChoice choice = choose_persistent(
-        {plan, lengths, 3, kind.dtype, kind.factors, gpu.facts(), 16, {cut.blocks, cut.slots, cut.threads}});
+    const PersistentChoice choice = choose_persistent({plan,
+                                                       lengths,
+                                                       3,
+                                                       kind.dtype,
+                                                       kind.factors,
+                                                       gpu.facts(),
+                                                       16,
+                                                       true,
+                                                       {cut.blocks, cut.slots, cut.threads, cut.exchange}});
     why = choice.reason;
     if (choice.code.empty()) return nullptr;
     NestOptions options;
@@ -141,6 +152,8 @@ class Persistently : public testing::TestWithParam<std::size_t> {
     options.persistent = choice.code;
     return std::make_unique<NestProgram>(NestProgram::compile(gpu, cell_.graph, cell_.structure, kind.dtype, options));
   }
+
+  void agree(const std::vector<Kind>& kinds, const std::vector<Cut>& cuts, const std::vector<std::int64_t>& lengths);
 
   SourceText source_;
   File tree_;
@@ -155,12 +168,8 @@ class Persistently : public testing::TestWithParam<std::size_t> {
 
 std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return kCells[info.param].name; }
 
-/// Lengths of channels that are no multiple of anything, one that leaves blocks without a place, and one of many tiles.
-TEST_P(Persistently, AgreesWithOracle) {
-  turns::Turn turn;
-  const std::vector<Kind> kinds = turn.of(std::vector<Kind>(std::begin(kKinds), std::end(kKinds)));
-  const std::vector<Cut> cuts = turn.of(std::vector<Cut>(std::begin(kCuts), std::end(kCuts)));
-  const std::vector<std::int64_t> lengths = turn.of(std::vector<std::int64_t>{5, 37, 70});
+void Persistently::agree(const std::vector<Kind>& kinds, const std::vector<Cut>& cuts,
+                         const std::vector<std::int64_t>& lengths) {
   const bool heads = kCells[GetParam()].name == std::string("heads");
   std::uint64_t schedule = 0;
   for (const Kind& kind : kinds)
@@ -196,13 +205,28 @@ TEST_P(Persistently, AgreesWithOracle) {
               ASSERT_EQ(trial.verify(binding.run, run_on_device(*device.gpu, *p, cell_.graph, binding.run, kind.dtype),
                                      steps),
                         "")
-                  << fmt::format("{}, {} channels, {} blocks, {} slots, {} threads, reverse {}, {} sequences of {}",
-                                 kind.name, channels, cut.blocks, cut.slots, cut.threads, reverse, steps.size(),
-                                 steps.empty() ? 0 : steps[0]);
+                  << fmt::format(
+                         "{}, {} channels, {} of {} blocks, {} slots, {} threads, reverse {}, {} sequences of {}",
+                         kind.name, channels, cut.exchange == kGroup ? "groups" : "clusters", cut.blocks, cut.slots,
+                         cut.threads, reverse, steps.size(), steps.empty() ? 0 : steps[0]);
             }
           }
         }
       }
+}
+
+/// Lengths of channels that are no multiple of anything, one that leaves blocks without a place, and one of many tiles.
+TEST_P(Persistently, AgreesWithOracle) {
+  turns::Turn turn;
+  const auto kinds = turn.of(std::vector<Kind>(std::begin(kKinds), std::end(kKinds)));
+  const auto cuts = turn.of(std::vector<Cut>(std::begin(kCuts), std::end(kCuts)));
+  agree(kinds, cuts, turn.of(std::vector<std::int64_t>{5, 37, 70}));
+}
+TEST_P(Persistently, GroupsAgreeWithOracle) {
+  turns::Turn turn;
+  const auto kinds = turn.of(std::vector<Kind>(std::begin(kKinds), std::end(kKinds)));
+  const auto cuts = turn.of(std::vector<Cut>(std::begin(kGroups), std::end(kGroups)));
+  agree(kinds, cuts, turn.of(std::vector<std::int64_t>{5, 37, 70}));
 }
 
 /// Gradients of such a cell are those of a cell of the same kind: matrices the other way round, more values told.
@@ -231,8 +255,8 @@ TEST_P(PersistentlyUnderNvrtc, Compiles) {
     const Plan plan = make_plan(cell.cell, cell.structure, {.narrow_storage = size_of(kind.dtype) == 2});
     std::map<AxisId, std::int64_t> lengths;
     for (const AxisId a : cell.cell.header) lengths[a] = 64;
-    const PersistentChoice choice =
-        choose_persistent({plan, lengths, 16, kind.dtype, kind.factors, facts, 16, {4, 4, 256}});
+    const PersistentChoice choice = choose_persistent(
+        {plan, lengths, 16, kind.dtype, kind.factors, facts, 16, true, {4, 4, 256, PersistentWish::Exchange::Cluster}});
     ASSERT_FALSE(choice.code.empty()) << choice.reason;
     NestOptions options;
     options.factors = kind.factors;
