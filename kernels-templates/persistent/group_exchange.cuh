@@ -10,7 +10,10 @@
 //
 // There are two copies, used in turn, as between blocks of a cluster: who tells a value of step t+1 has read all of
 // step t, and so has everybody whose value of step t+1 it has. What the launch finds is zeros, and no step's number is
-// zero; of one copy it tells a step's value from that of the step before the last.
+// zero; of one copy it tells a step's value from that of the step before the last. That a copy is not written to before
+// all have read it stands on this: a block tells when it has what it waited for in registers (it has looked at the
+// step's numbers, and passed a barrier), and who writes next has waited for what it told. A store that depends on a
+// load is not made before the load has its value, so no fence is needed there, either.
 //
 // Blocks wait for each other, so all of them must be resident: the launch is cooperative, which a card without the room
 // refuses.

@@ -391,6 +391,15 @@ struct StationaryTiles {
     for (int i = 0; i < 4; ++i) to[i / 2].at[i % 2] = piece.at[i];
   }
 
+  /// Both parts of a weight are made where they are needed: made once for all steps, they would take twice the
+  /// registers, which there are not.
+  static CELLC_DEVICE unsigned at_rest(unsigned weight) {
+#if defined(CELLC_PRODUCTS_3XTF32) && !defined(CELLC_EMULATOR)
+    asm volatile("" : "+r"(weight));
+#endif
+    return weight;
+  }
+
   /// sums += left · right, as exactly as factors are meant to be.
   CELLC_DEVICE void add(float (&sums)[4], const LeftPart& left, const RightPart& right) const {
 #ifdef CELLC_PRODUCTS_16BIT
@@ -399,7 +408,7 @@ struct StationaryTiles {
     LeftPart high, low;
     RightPart r, r_low;
     CELLC_UNROLL()
-    for (int p = 0; p < 4; ++p) split(__uint_as_float(left.at[p]), high.at[p], low.at[p]);
+    for (int p = 0; p < 4; ++p) split(__uint_as_float(at_rest(left.at[p])), high.at[p], low.at[p]);
     CELLC_UNROLL()
     for (int p = 0; p < 2; ++p) split(__uint_as_float(right.at[p]), r.at[p], r_low.at[p]);
 #ifdef CELLC_PRODUCTS_3XTF32

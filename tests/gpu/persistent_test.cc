@@ -13,6 +13,7 @@
 #include "compiler/syntax/parse.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/choose_persistent.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/engines/against_oracle.h"
@@ -106,7 +107,7 @@ struct Cut {
 constexpr PersistentWish::Exchange kGroup = PersistentWish::Exchange::Group;
 constexpr Cut kCuts[] = {{1, 1, 256}, {1, 3, 256}, {2, 2, 256}, {4, 1, 384}, {8, 3, 256}, {16, 2, 512}, {2, 16, 256}};
 /// Of a card of 32 multiprocessors: several groups at once, groups that take turns, blocks without a place.
-constexpr Cut kGroups[] = {{2, 1, 256, kGroup}, {5, 3, 256, kGroup}, {24, 2, 256, kGroup}, {3, 10, 384, kGroup}};
+constexpr Cut kGroups[] = {{2, 1, 256, kGroup}, {5, 3, 256, kGroup}, {9, 2, 256, kGroup}, {3, 10, 384, kGroup}};
 
 struct Kind {
   const char* name;
@@ -229,6 +230,78 @@ TEST_P(Persistently, GroupsAgreeWithOracle) {
   agree(kinds, cuts, turn.of(std::vector<std::int64_t>{5, 37, 70}));
 }
 
+/// Whoever asks for the blocks of a kernel hears that none is resident.
+class WithoutRoom final : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  int resident_blocks(const GpuFunction&, int, std::int64_t) override { return 0; }
+};
+
+/// What a call leaves in the memory of a group is none of the next one's, whether that is longer or shorter.
+TEST_P(Persistently, GroupsCallAfterCall) {
+  oracle::Random random(11);
+  const bool heads = kCells[GetParam()].name == std::string("heads");
+  const std::map<std::string, std::int64_t> sizes =
+      oracle::axis_lengths(cell_.oracle, heads ? std::vector<std::int64_t>{2, 19} : std::vector<std::int64_t>{19, 3});
+  const Trial trial(cell_.graph, cell_.oracle, {}, random, {.sizes = sizes, .steps = 7, .sequences = 3});
+  Device device = open_device(8);
+  CudaSolver solver(*device.gpu, cell_.graph, cell_.structure, Dtype::F32);
+  SolveOptions options;
+  options.solver = Strategy::Persistent;
+  options.products = Products::F32;
+  options.persistent = {3, 2, 256, kGroup};
+  std::uint64_t schedule = 0;
+  for (const std::vector<std::int64_t>& steps : std::vector<std::vector<std::int64_t>>{
+           {7, 7, 7}, {1, 1, 1}, {2, 2, 2}, {3, 0, 1}, {7, 7, 7}, {4}, {5}, {6}, {}}) {
+    const Binding binding = trial.bound(steps, steps.size() == 3 && steps[1] == 0, 1);
+    device.reorder(schedule++);
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, options, report);
+    ASSERT_EQ(trial.verify(binding.run, output, steps), "") << fmt::format("{} sequences", steps.size());
+    if (steps.empty()) continue;
+    EXPECT_NE(report.stages.at(0).plan.reason.find("groups of 3 blocks"), std::string::npos)
+        << report.stages.at(0).plan.reason;
+  }
+  // A card that other programs have a part of.
+  WithoutRoom full(*device.gpu);
+  CudaSolver elsewhere(full, cell_.graph, cell_.structure, Dtype::F32);
+  options.solver = Strategy::Auto;
+  const Binding binding = trial.bound({4, 4, 4}, false, 1);
+  SolveReport report;
+  ASSERT_EQ(trial.verify(binding.run, elsewhere.run(binding.run, options, report), {4, 4, 4}), "");
+  EXPECT_NE(report.stages.at(0).plan.reason.find("the card does not hold all blocks of such a group at once"),
+            std::string::npos)
+      << report.stages.at(0).plan.reason;
+}
+
+/// Of a card as large as an H100, and of smaller ones.
+TEST(ChoosePersistent, WeightsThatFitNoCluster) {
+  const AnalysedCell cell = analyse_text(SourceText("mixing.cell", kCells[1].text));
+  const Plan plan = make_plan(cell.cell, cell.structure);
+  std::map<AxisId, std::int64_t> lengths;
+  for (const AxisId a : cell.cell.header) lengths[a] = 768;
+  GpuFacts facts = facts_of_architecture("sm_90");
+  const auto chosen = [&](PersistentWish wish, bool groups = true) {
+    return choose_persistent({plan, lengths, 16, Dtype::F32, ProductFactors::Tf32, facts, 16, groups, wish});
+  };
+  const PersistentChoice all = chosen({});
+  ASSERT_FALSE(all.code.empty()) << all.reason;
+  EXPECT_TRUE(all.code[0].shape.grouped);
+  EXPECT_LE(all.code[0].shape.blocks, 132);
+  EXPECT_GT(all.code[0].layout.exchange_bytes, 0);
+  EXPECT_NE(all.reason.find("weights rest in groups of"), std::string::npos);
+  const auto reason_of = [](const PersistentChoice& choice) {
+    EXPECT_TRUE(choice.code.empty());
+    return choice.reason;
+  };
+  EXPECT_NE(reason_of(chosen({}, false)).find("KB of a block at least"), std::string::npos);
+  EXPECT_NE(reason_of(chosen({0, 0, 0, PersistentWish::Exchange::Cluster})).find("KB of a block at least"),
+            std::string::npos);
+  facts.multiprocessors = 20;
+  EXPECT_NE(reason_of(chosen({})).find("KB of a block at least"), std::string::npos);
+  EXPECT_EQ(reason_of(chosen({32, 0, 0, kGroup})), "each block of a group needs one of the card's 20 multiprocessors");
+}
+
 /// Gradients of such a cell are those of a cell of the same kind: matrices the other way round, more values told.
 TEST_P(Persistently, TheAdjointIsOneOfTheSameKind) {
   AdjointCell adjoint = adjoint_of(cell_.graph);
@@ -263,6 +336,12 @@ TEST_P(PersistentlyUnderNvrtc, Compiles) {
     options.persistent = choice.code;
     const GpuSource source = NestProgram::emit(cell.cell, cell.structure, kind.dtype, options);
     EXPECT_NO_THROW(compile_cuda(source, "sm_90", CompiledKind::Cubin)) << kind.name;
+    const PersistentChoice grouped =
+        choose_persistent({plan, lengths, 16, kind.dtype, kind.factors, facts, 16, true, {3, 4, 256, kGroup}});
+    ASSERT_FALSE(grouped.code.empty()) << grouped.reason;
+    options.persistent = grouped.code;
+    const GpuSource of_groups = NestProgram::emit(cell.cell, cell.structure, kind.dtype, options);
+    EXPECT_NO_THROW(compile_cuda(of_groups, "sm_90", CompiledKind::Cubin)) << kind.name << ", groups";
   }
 }
 

@@ -133,8 +133,9 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
       header.fixed ? *header.fixed : r.lengths.at(r.plan.cell.graph.axis(kernels[0].spread).extent_of);
   for (const int blocks : sizes_of_groups(places, r)) consider(blocks, true);
   if (choice.code.empty() && least == std::numeric_limits<std::int64_t>::max()) {
-    choice.reason = fmt::format("the card has {} multiprocessors, and a group of blocks needs one for each",
-                                r.card.multiprocessors);
+    choice.reason = r.groups ? fmt::format("each block of a group needs one of the card's {} multiprocessors",
+                                           r.card.multiprocessors)
+                             : "the card does not hold all blocks of such a group at once";
     return choice;
   }
   if (choice.code.empty()) {
