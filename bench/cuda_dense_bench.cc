@@ -5,8 +5,8 @@
 // Each row is a cell at a shape, a storage type and what products are made of. Weights are uniform in ±1/sqrt(d), as
 // torch draws them, inputs in ±1. `steps` is the time of a step; `error`: the largest of |h - h64| over all rows, h64
 // run in f64 by the sequential kernels on the same rounded data (with CELLC_BENCH_ERRORS). CELLC_BENCH_BLOCKS, _SLOTS
-// and _THREADS force a shape, CELLC_BENCH_EXCHANGE=cluster or group how blocks tell each other values. What torch takes
-// for the same: against_lstm.py.
+// and _THREADS force a shape, CELLC_BENCH_EXCHANGE=cluster or group how blocks tell each other values;
+// CELLC_BENCH_RELAX=1 relaxes all steps instead. What torch takes for the same: against_lstm.py.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -131,7 +131,7 @@ void bench(Gpu& gpu, const Row& row, int repeats, bool errors) {
   const AnalysedCell cell = analyse_text(source);
   const BoundRun run = data_of(cell, row);
   SolveOptions options;
-  options.solver = Strategy::Persistent;
+  options.solver = std::getenv("CELLC_BENCH_RELAX") ? Strategy::Relaxation : Strategy::Persistent;
   options.products = row.products;
   const auto wish = [](const char* name) { return std::getenv(name) ? std::atoi(std::getenv(name)) : 0; };
   options.persistent = {wish("CELLC_BENCH_BLOCKS"), wish("CELLC_BENCH_SLOTS"), wish("CELLC_BENCH_THREADS")};
@@ -160,10 +160,12 @@ void bench(Gpu& gpu, const Row& row, int repeats, bool errors) {
       for (std::int64_t i = 0; i < got.states[h].count(); ++i)
         error = std::max(error, std::abs(got.states[h].get(i) - want.states[h].get(i)));
     }
-    const std::string reason = report.stages.at(0).plan.reason;
-    fmt::print("{:<32} {:<5} {:<8} {:8.3f} ms {:7.3f} us/step  error {:.1e}  {}\n", shape, to_string(row.dtype),
+    const StageReport& stage = report.stages.at(0);
+    const std::string reason = stage.plan.reason;
+    fmt::print("{:<32} {:<5} {:<8} {:8.3f} ms {:7.3f} us/step  error {:.1e}  {}{}\n", shape, to_string(row.dtype),
                to_string(row.products), ms, 1000 * ms / static_cast<double>(row.steps), error,
-               reason.substr(reason.rfind("; ") + 2));
+               stage.plan.strategy == Strategy::Relaxation ? fmt::format("{} iterations; ", stage.iterations) : "",
+               reason.substr(reason.rfind("; ") == std::string::npos ? 0 : reason.rfind("; ") + 2));
   } catch (const std::exception& e) {
     fmt::print("{:<32} {}\n", shape, e.what());
   }

@@ -74,7 +74,7 @@ CELLC_DEVICE void row_change(const RowDifference& d) {
       size.add(value);
       apart = by <= apart ? apart : by;
     }
-    return apart == Real(0) ? Real(0) : or_infinite(apart / (Real(2) * size.most));
+    return apart == Real(0) ? Real(0) : or_infinite(apart / size.most / Real(2));
   });
 }
 
@@ -93,7 +93,9 @@ CELLC_DEVICE void row_residual(const RowDifference& d) {
       const Real value = to[place(t)], apart = apart_by(from[place(t)], value);
       size.add(value);
       if (apart <= absolute) continue;
-      const Real far = or_infinite((apart - absolute) / (magnitude(value) + size.most));
+      // Of halves: of the largest numbers no sum is infinite.
+      const Real far =
+          or_infinite((apart - absolute) * Real(0.5) / (magnitude(value) * Real(0.5) + size.most * Real(0.5)));
       most = far <= most ? most : far;
     }
     return most;

@@ -59,8 +59,11 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     return are_near(row, next, tolerance, size + scan.ground[e]) |
            (magnitude(row - next) < kRounding * magnitude(next));
   }
+  /// Of a quarter: of the largest numbers no sum is infinite.
   CELLC_DEVICE Real residual(int e, Real row, Real next, Real size) const {
-    return magnitude(row - next) / (size + scan.ground[e] + magnitude(next));
+    constexpr Real kQuarter = 0.25;
+    return magnitude(row - next) * kQuarter /
+           (size * kQuarter + scan.ground[e] * kQuarter + magnitude(next) * kQuarter);
   }
 
   CELLC_DEVICE explicit ScanRepair(const Scan& scan) : Tile(scan, nullptr) {}

@@ -57,8 +57,9 @@ std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
         report.stages[0].plan.reason.find("composed maps") != std::string::npos)
       wrong = fmt::format("a scan left more than the tolerance: {}", report.stages[0].plan.reason);
     if (!wrong.empty())
-      return fmt::format("{}, {}, {} ({}), {} processors, call {}, {}: {}", recurrence.name, to_string(dtype),
-                         shape.text(), nature, processors, call, text(options), wrong);
+      return fmt::format("{}, {}, {} ({}), {} processors, call {}, {} ({}): {}", recurrence.name, to_string(dtype),
+                         shape.text(), nature, processors, call, text(options),
+                         report.stages.empty() ? "no stage" : to_string(report.stages[0].plan.strategy), wrong);
   }
   return {};
 }

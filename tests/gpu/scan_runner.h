@@ -41,6 +41,9 @@ struct ScanCase {
   bool by_rows =
       false;  ///< rows are held against a step from the row before them, to within 1e-6, and not against a plain loop
   int infinite = 0;  ///< every so many entries of the last input are infinite
+  /// Of h' = a*h + b: states stay about 1 while a grows what maps are made of 800-fold, and takes it back, so that a
+  /// composed map is a small difference of large numbers.
+  bool cancels = false;
   std::string label() const;
 };
 

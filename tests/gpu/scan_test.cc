@@ -238,15 +238,13 @@ void check_walked(ScanRunner& runner, const ScanCase& c) {
   EXPECT_GT(runner.repaired(), 0u);
 }
 
-// Chains that come from large states to small ones, so that composed maps are rounded by more than the tolerance: by
+// Chains whose composed maps are rounded by more than the tolerance, since they are differences of large numbers: by
 // all kernels, with tiles that wait for each other and tiles that do not.
 TEST(Scan, RowsFollowFromEachOther) {
-  ScanCell cell = linear_cell();
-  cell.ranges = {{0.97, 1}, {-10, 10}};
   for (std::uint64_t seed = 20; seed < 24; ++seed) {
-    ScanRunner runner(cell, ScanFormat{}, interleaved(seed));
+    ScanRunner runner(linear_cell(), ScanFormat{}, interleaved(seed));
     ScanCase c;
-    c.by_rows = c.checks = true;
+    c.by_rows = c.checks = c.cancels = true;
     c.reverse = seed % 2;
     c.calls = seed % 3 + 1;
     c.warps = seed % 4 == 3 ? 3 : 2;
@@ -275,14 +273,12 @@ TEST(Scan, RowsFollowFromEachOther) {
 // In 16 bits a walk does not begin at rows, which are rounded: where small states follow large ones it would spoil what
 // was right. Nor are finals rounded.
 TEST(Scan, RoundedRowsAreNoPlaceToBeginAt) {
-  ScanCell cell = linear_cell();
-  cell.ranges = {{0.9, 1}, {-300, 300}};
   for (ScanFormat format : {kBF16, kF16}) {
-    format.tolerance = 5e-4;  // what f32 itself leaves where 3000 become 1
+    format.tolerance = 5e-4;  // what f32 itself leaves where a state has grown 800-fold
     for (std::uint64_t seed = 60; seed < 63; ++seed) {
-      ScanRunner runner(cell, format, interleaved(seed));
+      ScanRunner runner(linear_cell(), format, interleaved(seed));
       ScanCase c;
-      c.checks = true;
+      c.checks = c.cancels = true;
       c.reverse = seed % 2;
       c.lengths = {777, 777};
       c.channels = 32;
