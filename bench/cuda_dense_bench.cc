@@ -5,8 +5,8 @@
 // Each row is a cell at a shape, a storage type and what products are made of. Weights are uniform in ±1/sqrt(d), as
 // torch draws them, inputs in ±1. `steps` is the time of a step; `error`: the largest of |h - h64| over all rows, h64
 // run in f64 by the sequential kernels on the same rounded data (with CELLC_BENCH_ERRORS). CELLC_BENCH_BLOCKS, _SLOTS
-// and _THREADS force a shape; CELLC_BENCH_RELAX=1 relaxes all steps instead. What torch takes for the same:
-// against_lstm.py.
+// and _THREADS force a shape, CELLC_BENCH_EXCHANGE=cluster or group how blocks tell each other values;
+// CELLC_BENCH_RELAX=1 relaxes all steps instead. What torch takes for the same: against_lstm.py.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -70,6 +70,10 @@ struct Row {
 const std::vector<Row> kRows = {
     {"lstm768bf16", kLstm, 16, 1024, {768, 768}, Dtype::BF16, Products::Storage},
     {"lstm768f16", kLstm, 16, 1024, {768, 768}, Dtype::F16, Products::Storage},
+    {"lstm768tf32x3", kLstm, 16, 1024, {768, 768}, Dtype::F32, Products::Tf32x3},
+    {"lstm1024bf16", kLstm, 16, 1024, {1024, 1024}, Dtype::BF16, Products::Storage},
+    {"lstm1536bf16", kLstm, 16, 1024, {1536, 1536}, Dtype::BF16, Products::Storage},
+    {"lstm2048bf16", kLstm, 16, 1024, {2048, 2048}, Dtype::BF16, Products::Storage},
     {"lstm256bf16", kLstm, 16, 1024, {256, 256}, Dtype::BF16, Products::Storage},
     {"lstm256f16", kLstm, 16, 1024, {256, 256}, Dtype::F16, Products::Storage},
     {"one512", kLstm, 1, 1024, {512, 512}, Dtype::BF16, Products::Storage},
@@ -131,6 +135,9 @@ void bench(Gpu& gpu, const Row& row, int repeats, bool errors) {
   options.products = row.products;
   const auto wish = [](const char* name) { return std::getenv(name) ? std::atoi(std::getenv(name)) : 0; };
   options.persistent = {wish("CELLC_BENCH_BLOCKS"), wish("CELLC_BENCH_SLOTS"), wish("CELLC_BENCH_THREADS")};
+  if (const char* const exchange = std::getenv("CELLC_BENCH_EXCHANGE"))
+    options.persistent.exchange =
+        exchange == std::string("group") ? PersistentWish::Exchange::Group : PersistentWish::Exchange::Cluster;
   CudaSolver solver(gpu, cell.cell, cell.structure, row.dtype);
   std::string shape = fmt::format("{:<12} ({}, {}, {})", row.name, row.batch, row.steps, fmt::join(row.lengths, "x"));
   try {

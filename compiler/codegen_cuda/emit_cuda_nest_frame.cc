@@ -64,6 +64,7 @@ NestEmitter::NestEmitter(const Plan& plan, const CudaNestsOptions& options, Nest
     out_.threads = persistent_->shape.threads;
     out_.parts = persistent_->parts;
     out_.shared_bytes = persistent_->layout.shared_bytes;
+    out_.exchange_bytes = persistent_->layout.exchange_bytes;
   }
   const auto named = [&](NodeId id, const std::string& name) {
     const Op op = node(id).op;

@@ -56,6 +56,7 @@ struct NestKernel {
   int cluster = 0, sequences = 0, threads = 0;  ///< blocks of a cluster, and what it runs side by side
   int parts = 1;                                ///< length of the plan's split axis
   std::int64_t shared_bytes = 0;
+  std::int64_t exchange_bytes = 0;  ///< memory of a group, whose blocks `cluster` counts then; 0: they are a cluster
 };
 
 /// Of one kernel of the plan.

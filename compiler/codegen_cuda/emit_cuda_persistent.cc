@@ -452,9 +452,10 @@ void NestEmitter::emit_products() {
       line("cellc::StationaryRows<{}, {}, {}, {}> product_{};", factors, layout.part, layout.terms, told.pitch, p);
       line("product_{0}.load(weights_{0}, memory + {1});", p, of.bytes);
     } else {
-      line("cellc::StationaryTiles<{}, {}, {}, {}, {}, {}, {}> product_{};", factors, layout.part, layout.terms,
-           told.pitch, told.entry_bytes == 2 ? "cellc::Half" : "Real", of.held, product.one_value, p);
-      line("product_{0}.load(weights_{0}, memory + {1}, scratch);", p, of.bytes);
+      line("cellc::StationaryTiles<{}, {}, {}, {}, {}, {}, {}, {}> product_{};", factors, layout.part, layout.terms,
+           told.pitch, told.entry_bytes == 2 ? "cellc::Half" : "Real", of.held, product.one_value, of.shares, p);
+      line("product_{0}.load(weights_{0}, memory + {1}, reinterpret_cast<float*>(memory + {2}), scratch);", p, of.bytes,
+           of.partial);
     }
   }
 }
@@ -465,7 +466,10 @@ void NestEmitter::emit_persistent_setup() {
   const PersistentShape& shape = persistent_->shape;
   line("char* const memory = reinterpret_cast<char*>(shared);");
   line("const int rank = cellc::persistent_rank();");
-  line("const long long job = blockIdx.x / {};", shape.blocks);
+  line("const long long job = a.frame.first_job + blockIdx.x / {};", shape.blocks);
+  if (shape.grouped)
+    line("char* const exchange = static_cast<char*>(a.frame.scratch) + blockIdx.x / {} * {}ll;", shape.blocks,
+         layout.exchange_bytes);
   line("[[maybe_unused]] const int lane = static_cast<int>(job % {});", persistent_->parts);
   line("cellc::Slot* const slots = reinterpret_cast<cellc::Slot*>(memory + {});", layout.slots);
   std::int64_t before_weights = layout.shared_bytes;
@@ -477,9 +481,12 @@ void NestEmitter::emit_persistent_setup() {
   for (std::size_t t = 0; t < kernel.told.size(); ++t) {
     const PersistentLayout::Told& told = layout.told[t];
     const char* const entry = told.entry_bytes == 2 ? "cellc::Half" : "Real";
-    line("const cellc::Told<{0}, {1}, {2}> told_{3}{{reinterpret_cast<{0}*>(memory + {4}),", entry,
-         layout.part * told.inner, told.pitch, t, told.bytes);
-    line("    reinterpret_cast<cellc::Mailbox*>(memory + {}), rank}};", told.mailboxes);
+    line("const cellc::{0}<{1}, {2}, {3}> told_{4}{{reinterpret_cast<{1}*>(memory + {5}),",
+         shape.grouped ? "ToldInGroup" : "Told", entry, layout.part * told.inner, told.pitch, t, told.bytes);
+    if (shape.grouped)
+      line("    reinterpret_cast<cellc::Piece*>(exchange + {}), rank}};", told.exchange);
+    else
+      line("    reinterpret_cast<cellc::Mailbox*>(memory + {}), rank}};", told.mailboxes);
   }
   for (const auto& [s, at] : layout.states_old) {
     line("Real* const {} = reinterpret_cast<Real*>(memory + {});", state_half(s, false), at);
@@ -489,9 +496,11 @@ void NestEmitter::emit_persistent_setup() {
   open("if (threadIdx.x < {}) {{", shape.slots);
   line("slots[threadIdx.x] = cellc::slot_of(a.frame, job / {} * {} + threadIdx.x);", persistent_->parts, shape.slots);
   close();
-  open("if (threadIdx.x == 0) {{");
-  for (std::size_t t = 0; t < kernel.told.size(); ++t) line("told_{}.open();", t);
-  close();
+  if (!shape.grouped) {
+    open("if (threadIdx.x == 0) {{");
+    for (std::size_t t = 0; t < kernel.told.size(); ++t) line("told_{}.open();", t);
+    close();
+  }
   line("__syncthreads();");
   for (const int s : kernel.states) copy_persistent_state(s, true);
   for (std::size_t t = 0; t < kernel.told.size(); ++t) {
@@ -510,7 +519,10 @@ void NestEmitter::emit_persistent_setup() {
     close();
   }
   // A final may lie where a start does: it is written when all blocks have read that.
-  line("cellc::persistent_arrive();");
+  if (shape.grouped)
+    line("cellc::group_arrive(reinterpret_cast<cellc::GroupHeader*>(exchange));");
+  else
+    line("cellc::persistent_arrive();");
   emit_products();
 }
 
@@ -519,7 +531,7 @@ void NestEmitter::emit_persistent() {
   const std::int64_t slots = persistent_->shape.slots, threads = persistent_->shape.threads;
   emit_persistent_setup();
   for (std::size_t n = 0; n < kernel_.nests.size(); ++n) fetch_ahead(n, true);
-  line("cellc::persistent_wait();");
+  if (!persistent_->shape.grouped) line("cellc::persistent_wait();");
   line("__syncthreads();");
   line("const long long steps = cellc::longest_of(slots);");
   open("for (long long step = 0; step < steps; ++step) {{");
@@ -543,7 +555,10 @@ void NestEmitter::emit_persistent() {
     close();
   }
   close();
-  line("__syncthreads();");
+  if (persistent_->shape.grouped)
+    line("cellc::group_wait(reinterpret_cast<const cellc::GroupHeader*>(exchange));");
+  else
+    line("__syncthreads();");
   for (const int s : kernel.states) copy_persistent_state(s, false);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <stdexcept>
 
@@ -202,10 +203,59 @@ class Finder {
 
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
+/// How the tiles of a product go round the warps: `shares` of them have a tile together, each some of its terms, so
+/// that none is idle.
+PersistentLayout::Product shares_of(const StationaryProduct& product, std::int64_t part, std::int64_t pairs,
+                                    std::int64_t warps) {
+  const auto factors = static_cast<std::int64_t>(product.factors.size());
+  PersistentLayout::Product best;
+  // Rows of one value's products lie one after another; others have tiles of their own.
+  const std::int64_t tiles = product.one_value ? (factors * part + 15) / 16 : factors * ((part + 15) / 16);
+  double least = 0;
+  for (std::int64_t shares = 1; shares <= warps && warps % shares == 0; shares *= 2) {
+    const std::int64_t of_share = warps / shares, of_warp = (tiles + of_share - 1) / of_share,
+                       steps = 2 * ((pairs + shares - 1) / shares);
+    // Sums of shares are added up behind a barrier.
+    const double cost = static_cast<double>(of_warp * steps) + (shares > 1 ? 4 : 0);
+    if (least > 0 && cost >= least) continue;
+    least = cost;
+    best.shares = static_cast<int>(shares);
+    best.tiles = static_cast<int>(tiles);
+    best.of_warp = static_cast<int>(of_warp);
+    best.steps = static_cast<int>(steps);
+  }
+  return best;
+}
+
 /// Registers of a thread for weights: what is left of a multiprocessor's beside sums, inputs and places.
 std::int64_t registers_for_weights(int threads, std::int64_t sums) {
   constexpr std::int64_t kRegisters = 65536, kMost = 255, kOthers = 88;
   return std::max<std::int64_t>(0, std::min(kMost, kRegisters / threads) - kOthers - sums);
+}
+
+/// Weights go to registers first, then to shared memory.
+void place_weights(const PersistentKernel& kernel, const PersistentShape& shape,
+                   const std::function<std::int64_t(std::int64_t)>& take, PersistentLayout& l) {
+  const std::int64_t columns = (shape.slots + 7) / 8;
+  std::int64_t registers = -1;
+  for (std::size_t p = 0; p < kernel.products.size(); ++p) {
+    const auto factors = static_cast<std::int64_t>(kernel.products[p].factors.size());
+    PersistentLayout::Product& product = l.products[p];
+    if (shape.numbers == StationaryNumbers::Real) {
+      product.steps = static_cast<int>(l.terms);
+      product.bytes = take(factors * l.part * (l.terms + 1) * shape.real_bytes);
+      continue;
+    }
+    const std::int64_t of_warp = product.of_warp;
+    // Sums: as many chains of them as StationaryTiles has.
+    if (registers < 0)
+      registers = registers_for_weights(shape.threads, std::max<std::int64_t>(16, of_warp * columns * 4));
+    product.held = static_cast<int>(std::min<std::int64_t>(product.steps, registers / (4 * of_warp)) / 2 * 2);
+    registers -= product.held * 4 * of_warp;
+    if (product.shares > 1) product.partial = take(product.shares * (product.tiles * 16 + 8) * shape.slots * 4);
+    product.bytes =
+        take(static_cast<std::int64_t>(product.tiles) * product.shares * (product.steps - product.held) * 512);
+  }
 }
 
 }  // namespace
@@ -256,7 +306,7 @@ PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& ker
   };
   // Pieces of sixteen bytes; and whole tiles of sixteen rows where that leaves no block without work.
   const std::int64_t n = length(kernel.spread), each = std::max<std::int64_t>(1, (n + shape.blocks - 1) / shape.blocks);
-  l.part = round_up(each, each > 8 ? 16 : 8);
+  l.part = round_up(each, each > 8 && !shape.grouped ? 16 : 8);
   l.terms = l.part * shape.blocks;
   const auto entries = [&](const std::vector<AxisId>& dims) {
     std::int64_t count = 1;
@@ -269,7 +319,9 @@ PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& ker
     bytes += round_up(size, 16);
     return at;
   };
-  const std::int64_t columns = (shape.slots + 7) / 8;
+  const std::int64_t warps = shape.threads / 32;
+  const bool tensor = shape.numbers != StationaryNumbers::Real;
+  const std::int64_t at_once = shape.numbers == StationaryNumbers::Half ? 16 : 8;
   l.slots = take(48 * shape.slots);
   const Kernel& of = plan.kernels[static_cast<std::size_t>(kernel.kernel)];
   std::vector<std::int64_t> mailboxes;
@@ -279,7 +331,8 @@ PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& ker
   for (const StationaryProduct& p : kernel.products) {
     // The temps of a product lie side by side, in the order of its factors.
     const Nest& nest = of.nests[static_cast<std::size_t>(p.nest)];
-    PersistentLayout::Product product;
+    PersistentLayout::Product product =
+        tensor ? shares_of(p, l.part, (l.terms + 2 * at_once - 1) / (2 * at_once), warps) : PersistentLayout::Product{};
     product.in_temps =
         nest.stores.size() == nest.nodes.size() &&
         std::all_of(nest.stores.begin(), nest.stores.end(), [](const Store& s) { return s.home.place == Place::Temp; });
@@ -320,28 +373,23 @@ PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& ker
     told.entry_bytes = value.by_products && shape.numbers == StationaryNumbers::Half ? 2 : shape.real_bytes;
     // What eight lanes read at once, 64 bytes of two sequences each, falls into different banks.
     const std::int64_t line = 128 / told.entry_bytes;
-    told.pitch = round_up(l.terms * told.inner, line) + 64 / told.entry_bytes;
-    told.bytes = take(2 * told.pitch * shape.slots * told.entry_bytes);
+    std::int64_t read = l.terms * told.inner;  // weights behind the last term are zeros, and so are values
+    for (std::size_t p = 0; p < kernel.products.size() && tensor; ++p)
+      for (const StationaryFactor& f : kernel.products[p].factors)
+        if (f.told == static_cast<int>(t)) read = std::max(read, l.products[p].shares * l.products[p].steps * at_once);
+    told.pitch = round_up(read, line) + 64 / told.entry_bytes;
+    // What comes through memory is awaited when nobody reads what was there.
+    told.bytes = take((shape.grouped ? 1 : 2) * told.pitch * shape.slots * told.entry_bytes);
+    if (shape.grouped) {
+      const std::int64_t each_piece = 12 / told.entry_bytes,
+                         pieces = (l.part * told.inner + each_piece - 1) / each_piece * shape.slots * shape.blocks;
+      told.exchange = std::max(l.exchange_bytes, kGroupHeader);
+      l.exchange_bytes = told.exchange + 2 * pieces * 16;
+    }
     l.told.push_back(told);
   }
-  const std::int64_t warps = shape.threads / 32;
-  std::int64_t registers = -1;
-  for (std::size_t p = 0; p < kernel.products.size(); ++p) {
-    const auto factors = static_cast<std::int64_t>(kernel.products[p].factors.size());
-    PersistentLayout::Product& product = l.products[p];
-    if (shape.numbers == StationaryNumbers::Real) {
-      product.steps = static_cast<int>(l.terms);
-      product.bytes = take(factors * l.part * (l.terms + 1) * shape.real_bytes);
-      continue;
-    }
-    const std::int64_t tiles = factors * ((l.part + 15) / 16), of_warp = (tiles + warps - 1) / warps;
-    const std::int64_t pair = shape.numbers == StationaryNumbers::Half ? 32 : 16;
-    product.steps = static_cast<int>(2 * ((l.terms + pair - 1) / pair));
-    if (registers < 0) registers = registers_for_weights(shape.threads, of_warp * columns * 8);
-    product.held = static_cast<int>(std::min<std::int64_t>(product.steps, registers / (4 * of_warp)) / 2 * 2);
-    registers -= product.held * 4 * of_warp;
-    product.bytes = take(tiles * (product.steps - product.held) * 512);
-  }
+  if (shape.grouped) l.exchange_bytes = round_up(std::max(l.exchange_bytes, kGroupHeader), 128);
+  place_weights(kernel, shape, take, l);
   l.shared_bytes = bytes;
   return l;
 }

@@ -63,11 +63,12 @@ enum class StationaryNumbers : std::uint8_t { Real, Tf32, Half };
 
 struct PersistentShape {
   std::map<AxisId, std::int64_t> lengths{};  ///< by header axis
-  int blocks = 1;                            ///< of a cluster: 1, 2, 4, 8, 16
-  int slots = 1;                             ///< sequences that a cluster runs side by side
+  int blocks = 1;                            ///< of a cluster: 1, 2, 4, 8, 16; of a group: 2 and more
+  int slots = 1;                             ///< sequences that a cluster or group runs side by side
   int threads = 256;
   StationaryNumbers numbers = StationaryNumbers::Real;
   int real_bytes = 4;
+  bool grouped = false;  ///< blocks exchange through memory, not from cluster to cluster of shared memory
   bool operator==(const PersistentShape&) const = default;
   auto operator<=>(const PersistentShape&) const = default;
 };
@@ -78,13 +79,18 @@ struct PersistentLayout {
   std::int64_t terms = 0;  ///< blocks * part
   struct Told {
     std::int64_t bytes = 0, mailboxes = 0;
-    std::int64_t inner = 1;  ///< entries of one place of the spread axis
-    std::int64_t pitch = 0;  ///< entries from one sequence's to the next
+    std::int64_t exchange = 0;  ///< of a group: in its memory of the device
+    std::int64_t inner = 1;     ///< entries of one place of the spread axis
+    std::int64_t pitch = 0;     ///< entries from one sequence's to the next
     int entry_bytes = 4;
   };
   struct Product {
     std::int64_t bytes = 0;    ///< of what does not fit registers
-    int steps = 0, held = 0;   ///< instructions along the terms; of which in registers
+    int shares = 1;            ///< warps that share the terms of a tile of rows
+    int tiles = 0;             ///< of sixteen rows
+    int of_warp = 0;           ///< tiles that a warp has, at most
+    int steps = 0, held = 0;   ///< instructions along the terms of a share; of which in registers
+    std::int64_t partial = 0;  ///< sums of shares, where there are several
     std::int64_t results = 0;  ///< [factor][slot][part]; the temps of its nest, if it stores nothing else
     bool in_temps = true;
   };
@@ -94,7 +100,11 @@ struct PersistentLayout {
   std::vector<Told> told;
   std::vector<Product> products;
   std::int64_t shared_bytes = 0;
+  std::int64_t exchange_bytes = 0;  ///< of a group, in memory of the device; 0: there is no group
 };
+
+/// Bytes at the beginning of a group's memory: what says that its blocks have begun.
+constexpr std::int64_t kGroupHeader = 128;
 
 PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& kernel, const PersistentShape& shape,
                                    int scalars);

@@ -37,6 +37,7 @@ typedef struct cellc_nest_kernel {
   int first_nest, nests;                                /* those that it runs */
   int cluster, sequences, threads, shared_bytes, parts; /* CELLC_PERSISTENT: blocks of a cluster, what it runs side by
                                                            side, and the length of the split axis */
+  int64_t exchange_bytes; /* of a group, whose blocks `cluster` counts then; 0: they are a cluster */
 } cellc_nest_kernel;
 
 enum { CELLC_OF_INPUT, CELLC_OF_STATE, CELLC_OF_OUT, CELLC_OF_CHUNK, CELLC_OF_PARAM, CELLC_OF_ONCE };
@@ -177,7 +178,8 @@ static inline int64_t cellc_local_entries(const cellc_nest_work* w, cellc_slot s
 typedef struct cellc_block {
   int64_t blocks, threads, shared_bytes, scratch_entries;
   int64_t part_length, rows;
-  int64_t cluster; /* blocks that are resident together; 0: none are */
+  int64_t cluster;        /* blocks that are resident together; 0: none are */
+  int64_t exchange_bytes; /* memory by which all blocks meet, zeros at first: they are resident together; 0: none do */
 } cellc_block;
 
 static inline int cellc_is_local(cellc_slot slot) { return slot.kind >= CELLC_LOCAL_TEMP; }
@@ -306,7 +308,14 @@ static inline void cellc_nest_launch(cellc_nest_work* w, int number, CELLC_FRAME
   cellc_grid grid;
   int i;
   w->scratch = cellc_most(w->scratch, block->blocks * block->scratch_entries * w->rows->real_bytes);
+  w->scratch = cellc_most(w->scratch, block->exchange_bytes);
   if (w->counts || w->result) return;
+  if (block->exchange_bytes > 0) {
+    const uint64_t exchange = w->base + (uint64_t)w->fixed;
+    frame.scratch = (void*)(uintptr_t)exchange;
+    w->result = w->device->zero(w->device->self, exchange, block->exchange_bytes);
+    if (w->result) return;
+  }
   if (block->scratch_entries > 0) {
     frame.scratch = (void*)(uintptr_t)(w->base + (uint64_t)w->fixed);
     frame.scratch_stride = block->scratch_entries;
@@ -316,7 +325,7 @@ static inline void cellc_nest_launch(cellc_nest_work* w, int number, CELLC_FRAME
   for (i = 0; i < k->slots; ++i) values[sizeof frame / 8 + (size_t)i] = cellc_slot_value(w, k, i, block);
   grid.blocks = (unsigned)block->blocks;
   grid.threads = (unsigned)block->threads;
-  grid.cooperative = 0;
+  grid.cooperative = block->exchange_bytes > 0;
   grid.cluster = (unsigned)block->cluster;
   w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes, values,
                                 sizeof frame + 8 * (size_t)k->slots);
@@ -356,18 +365,31 @@ static inline void cellc_run_steps(cellc_nest_work* w, int number, CELLC_FRAME f
   cellc_nest_launch(w, number, frame, &block);
 }
 
-/* A cluster of blocks for some sequences, and each place of the split axis. */
+/* A cluster or group of blocks for some sequences, and each place of the split axis. Groups are launched as many at a
+ * time as are resident together: a card that has less room than it says refuses the launch. */
 static inline void cellc_run_persistent(cellc_nest_work* w, int number, CELLC_FRAME frame) {
   const cellc_nest_kernel* k = w->rows->kernels + number;
+  const int64_t jobs = cellc_divide_up(frame.sequences, k->sequences) * k->parts;
+  int64_t at_once;
   cellc_block block;
   memset(&block, 0, sizeof block);
   frame.parts = k->parts;
   frame.part_length = 1;
-  block.cluster = k->cluster;
-  block.blocks = cellc_divide_up(frame.sequences, k->sequences) * k->parts * k->cluster;
   block.threads = k->threads;
   block.shared_bytes = k->shared_bytes;
-  if (block.blocks > 0) cellc_nest_launch(w, number, frame, &block);
+  if (k->exchange_bytes == 0) {
+    block.cluster = k->cluster;
+    block.blocks = jobs * k->cluster;
+    if (jobs > 0) cellc_nest_launch(w, number, frame, &block);
+    return;
+  }
+  at_once = cellc_most(1, cellc_resident(w, w->rows->first_kernel + number, &block) / k->cluster);
+  for (frame.first_job = 0; frame.first_job < jobs && !w->result; frame.first_job += at_once) {
+    const int64_t groups = cellc_least(at_once, jobs - frame.first_job);
+    block.blocks = groups * k->cluster;
+    block.exchange_bytes = groups * k->exchange_bytes;
+    cellc_nest_launch(w, number, frame, &block);
+  }
 }
 
 static inline void cellc_run_tiles(cellc_nest_work* w, int number, CELLC_FRAME frame) {

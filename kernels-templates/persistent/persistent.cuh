@@ -43,8 +43,11 @@ CELLC_DEVICE long long longest_of(const Slot* slots) {
   return steps;
 }
 
-/// Of this block in its cluster.
-CELLC_DEVICE int persistent_rank() { return Persistent::kBlocks > 1 ? static_cast<int>(cluster_rank()) : 0; }
+/// Of this block in its cluster or group.
+CELLC_DEVICE int persistent_rank() {
+  if constexpr (Persistent::kGrouped) return static_cast<int>(blockIdx.x % Persistent::kBlocks);
+  return Persistent::kBlocks > 1 ? static_cast<int>(cluster_rank()) : 0;
+}
 
 /// Before any block writes to another: mailboxes are open, and all blocks have begun.
 CELLC_DEVICE void persistent_arrive() {
@@ -120,6 +123,88 @@ struct Told {
       __syncthreads();
     else
       await_pieces(mailboxes + (n & 1), (n - 1) / 2, kBytes);
+  }
+};
+
+/// Told between the blocks of a group, through memory (group_exchange.cuh). `exchange` holds two copies of what all
+/// blocks tell; the block has one, which it fills when it waits: by then it has read what was there.
+template <class Entry, int kPart, int kPitch>
+struct ToldInGroup {
+  static constexpr int kEach = 12 / static_cast<int>(sizeof(Entry)), kPiecesOfSlot = (kPart + kEach - 1) / kEach;
+  static constexpr int kPieces = kPiecesOfSlot * Persistent::kSlots, kAll = kPieces * Persistent::kBlocks;
+  static constexpr int kTurns = (kAll + Persistent::kThreads - 1) / Persistent::kThreads;
+  static constexpr int kAtOnce = kTurns < 4 ? kTurns : 4;  ///< pieces that a thread waits for at the same time
+
+  Entry* memory;    ///< [slot][kPitch]
+  Piece* exchange;  ///< [copy][block][slot][piece]
+  int rank;
+
+  CELLC_DEVICE Entry* at(long long) const { return memory; }
+
+  /// Own part, [slot][kPart]. All threads call it, when all of them have written theirs.
+  CELLC_DEVICE void tell(const Real* own, long long n) const {
+    Piece* const to = exchange + (n & 1) * kAll + rank * kPieces;
+    CELLC_UNROLL()
+    for (int first = 0; first < kPieces; first += Persistent::kThreads) {
+      const int i = first + static_cast<int>(threadIdx.x);
+      if (i >= kPieces) break;
+      const int place = i % kPiecesOfSlot * kEach;
+      Piece piece = {};
+      piece.at[3] = tag_of(n);
+      const Real* const from = own + i / kPiecesOfSlot * kPart + place;
+      if constexpr (sizeof(Entry) == sizeof(Real)) {
+        constexpr int kWords = static_cast<int>(sizeof(Entry) / 4);
+        CELLC_UNROLL()
+        for (int j = 0; j < kEach; ++j) {
+          if (kPart % kEach != 0 && place + j >= kPart) continue;
+          CELLC_UNROLL()
+          for (int w = 0; w < kWords; ++w) piece.at[kWords * j + w] = reinterpret_cast<const unsigned*>(from + j)[w];
+        }
+      } else {
+#ifdef CELLC_PRODUCTS_16BIT
+        CELLC_UNROLL()
+        for (int j = 0; j < kEach; j += 2)
+          if (kPart % kEach == 0 || place + j < kPart) piece.at[j / 2] = two_halves(from[j], from[j + 1]);
+#endif
+      }
+      put_piece(to + i, piece);
+    }
+  }
+  CELLC_DEVICE void await(long long n) const {
+    const Piece* const from = exchange + (n & 1) * kAll;
+    const unsigned tag = tag_of(n);
+    CELLC_UNROLL(1)
+    for (int turn = 0; turn < kTurns; turn += kAtOnce) {
+      const int first = turn * Persistent::kThreads + static_cast<int>(threadIdx.x);
+      Piece pieces[kAtOnce];
+      CELLC_UNROLL()
+      for (int j = 0; j < kAtOnce; ++j) pieces[j].at[3] = first + j * Persistent::kThreads < kAll ? 0 : tag;
+      for (;;) {
+        CELLC_UNROLL()
+        for (int j = 0; j < kAtOnce; ++j)
+          if (pieces[j].at[3] != tag) get_piece(pieces[j], from + first + j * Persistent::kThreads);
+        bool there = true;
+        CELLC_UNROLL()
+        for (int j = 0; j < kAtOnce; ++j) there = there && pieces[j].at[3] == tag;
+        if (there) break;
+        let_others_tell();
+      }
+      CELLC_UNROLL()
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + j * Persistent::kThreads;
+        if (kAll % (kAtOnce * Persistent::kThreads) == 0 || i < kAll) unpack(pieces[j], i);
+      }
+    }
+    __syncthreads();
+  }
+
+  CELLC_DEVICE void unpack(const Piece& piece, int i) const {
+    const int slot = i / kPiecesOfSlot % Persistent::kSlots, place = i % kPiecesOfSlot * kEach;
+    Entry* const to = memory + slot * kPitch + i / kPieces * kPart + place;
+    constexpr int kWords = sizeof(Entry) == 8 ? 2 : 3, kOfWord = sizeof(Entry) == 2 ? 2 : 1;
+    CELLC_UNROLL()
+    for (int w = 0; w < kWords; ++w)
+      if (kPart % kEach == 0 || place + w * kOfWord < kPart) reinterpret_cast<unsigned*>(to)[w] = piece.at[w];
   }
 };
 
@@ -201,24 +286,47 @@ CELLC_DEVICE void read_if(Piece& piece, const void* at, bool there) {
 }
 
 #ifdef CELLC_PERSISTENT_TENSOR
-/// Weights of tensor cores: tiles of sixteen rows go round the warps. Of the kSteps instructions along the terms the
-/// weights of the first kHeld rest in registers, the others in shared memory, as lanes hold them. Columns are slots.
-/// Which terms an instruction multiplies does not matter as long as both sides agree: a lane's terms of two
-/// instructions are sixteen bytes of a value, read at once, and by no lane whose column has no slot.
-template <int kFactors, int kPart, int kTerms, int kPitch, class Entry, int kHeld, bool kOneValue>
+/// Weights of tensor cores: tiles of sixteen rows go round the warps, of which kShares have a tile together, each some
+/// of its terms. Of the kSteps instructions along those the weights of the first kHeld rest in registers, the others in
+/// shared memory, as lanes hold them. Columns are slots. Rows of products of one value follow one after another. Which
+/// terms an instruction multiplies does not matter as long as both sides agree: a lane's terms of two instructions are
+/// sixteen bytes of a value, read at once, and by no lane whose column has no slot.
+template <int kFactors, int kPart, int kTerms, int kPitch, class Entry, int kHeld, bool kOneValue, int kShares>
 struct StationaryTiles {
-  static constexpr int kTilesOfFactor = (kPart + 15) / 16, kTiles = kFactors * kTilesOfFactor;
-  static constexpr int kTilesOfWarp = (kTiles + kPersistentWarps - 1) / kPersistentWarps;
-  static constexpr int kSteps = (kTerms + 2 * kTermsAtOnce - 1) / (2 * kTermsAtOnce) * 2;  ///< pairs of them
+  static constexpr int kRows = kFactors * kPart, kTilesOfFactor = (kPart + 15) / 16;
+  static constexpr int kTiles = kOneValue ? (kRows + 15) / 16 : kFactors * kTilesOfFactor;
+  static constexpr int kWarpsOfShare = kPersistentWarps / kShares;
+  static constexpr int kTilesOfWarp = (kTiles + kWarpsOfShare - 1) / kWarpsOfShare;
+  static constexpr int kPairs = (kTerms + 2 * kTermsAtOnce - 1) / (2 * kTermsAtOnce);
+  static constexpr int kSteps = (kPairs + kShares - 1) / kShares * 2;
   static constexpr int kColumns = (Persistent::kSlots + 7) / 8;
   /// Sums that are added up in the end, so that an instruction need not wait for the one before.
-  static constexpr int kChains = kTilesOfWarp * kColumns >= 4 ? 1 : kTilesOfWarp * kColumns >= 2 ? 2 : 4;
+  static constexpr int kChains = kTilesOfWarp * kColumns >= 3 ? 1 : kTilesOfWarp * kColumns >= 2 ? 2 : 4;
 
   static constexpr bool kChoose = kHeld < kSteps || Persistent::kBlocks == 1;
 
+  static constexpr int kApart = kTiles * 16 + 8;  ///< from slot to slot of partial sums: other banks
+
   LeftPart held[kTilesOfWarp][kHeld > 0 ? kHeld : 1];
-  const LeftPart* rest;  ///< [tile][step - kHeld][lane]
+  const LeftPart* rest;  ///< [tile][share][step - kHeld][lane]
+  float* partial;        ///< [share][slot][kApart]
   TensorScratch* scratch;
+
+  /// A row of a tile.
+  struct Row {
+    int factor, row;
+    bool there;
+  };
+  static CELLC_DEVICE Row row_of(int tile, int row) {
+    if constexpr (kOneValue) {
+      const int number = tile * 16 + row;
+      return {number / kPart, number % kPart, number < kRows};
+    }
+    const int of_factor = tile % kTilesOfFactor * 16 + row;
+    return {tile / kTilesOfFactor, of_factor, tile < kTiles && of_factor < kPart};
+  }
+  static CELLC_DEVICE int share_of_warp() { return static_cast<int>(threadIdx.x) / 32 / kWarpsOfShare; }
+  static CELLC_DEVICE int first_tile() { return static_cast<int>(threadIdx.x) / 32 % kWarpsOfShare; }
 
   /// The first of those that half `p` of an instruction's terms has in this lane.
   static CELLC_DEVICE int term_of(int step, int p) {
@@ -226,40 +334,42 @@ struct StationaryTiles {
     return (step / 2 * 8 + threadIdx.x % 4 * 2 + step % 2) * 2 * kOwn + p * kOwn;
   }
 
+  /// `step`: of all shares.
   static CELLC_DEVICE LeftPart part_of(const Weights<kFactors>& from, int tile, int step) {
     const int group = threadIdx.x % 32 / 4;
-    const int factor = tile / kTilesOfFactor, row = tile % kTilesOfFactor * 16 + group;
     LeftPart part;
     CELLC_UNROLL()
     for (int p = 0; p < 4; ++p) {
-      const int r = row + 8 * (p % 2);
-      const bool there = tile < kTiles && r < kPart;
+      const Row r = row_of(tile, group + 8 * (p % 2));
 #ifdef CELLC_PRODUCTS_16BIT
       const int term = term_of(step, p / 2);
-      part.at[p] = there ? two_halves(from.at(factor, r, term), from.at(factor, r, term + 1)) : 0u;
+      part.at[p] = r.there ? two_halves(from.at(r.factor, r.row, term), from.at(r.factor, r.row, term + 1)) : 0u;
 #else
       const int term = term_of(step, p / 2);
-      part.at[p] = bits_of(there ? from.at(factor, r, term) : 0.0f);
+      part.at[p] = bits_of(r.there ? from.at(r.factor, r.row, term) : 0.0f);
 #endif
     }
     return part;
   }
 
-  CELLC_DEVICE void load(const Weights<kFactors>& from, void* shared, TensorScratch* of_emulator) {
+  CELLC_DEVICE void load(const Weights<kFactors>& from, void* shared, float* of_shares, TensorScratch* of_emulator) {
     scratch = of_emulator;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    partial = of_shares;
+    const int lane = threadIdx.x % 32, share = share_of_warp();
     CELLC_UNROLL()
     for (int i = 0; i < kTilesOfWarp; ++i) {
       CELLC_UNROLL()
-      for (int step = 0; step < kHeld; ++step) held[i][step] = part_of(from, warp + i * kPersistentWarps, step);
+      for (int step = 0; step < kHeld; ++step)
+        held[i][step] = part_of(from, first_tile() + i * kWarpsOfShare, share * kSteps + step);
     }
     LeftPart* const to = static_cast<LeftPart*>(shared);
     rest = to;
     CELLC_UNROLL(1)
-    for (int tile = warp; tile < kTiles; tile += kPersistentWarps) {
+    for (int tile = first_tile(); tile < kTiles; tile += kWarpsOfShare) {
       CELLC_UNROLL(1)
       for (int step = kHeld; step < kSteps; ++step)
-        to[(tile * (kSteps - kHeld) + step - kHeld) * 32 + lane] = part_of(from, tile, step);
+        to[((tile * kShares + share) * (kSteps - kHeld) + step - kHeld) * 32 + lane] =
+            part_of(from, tile, share * kSteps + step);
     }
   }
 
@@ -281,6 +391,15 @@ struct StationaryTiles {
     for (int i = 0; i < 4; ++i) to[i / 2].at[i % 2] = piece.at[i];
   }
 
+  /// Both parts of a weight are made where they are needed: made once for all steps, they would take twice the
+  /// registers, which there are not.
+  static CELLC_DEVICE unsigned at_rest(unsigned weight) {
+#if defined(CELLC_PRODUCTS_3XTF32) && !defined(CELLC_EMULATOR)
+    asm volatile("" : "+r"(weight));
+#endif
+    return weight;
+  }
+
   /// sums += left · right, as exactly as factors are meant to be.
   CELLC_DEVICE void add(float (&sums)[4], const LeftPart& left, const RightPart& right) const {
 #ifdef CELLC_PRODUCTS_16BIT
@@ -289,7 +408,7 @@ struct StationaryTiles {
     LeftPart high, low;
     RightPart r, r_low;
     CELLC_UNROLL()
-    for (int p = 0; p < 4; ++p) split(__uint_as_float(left.at[p]), high.at[p], low.at[p]);
+    for (int p = 0; p < 4; ++p) split(__uint_as_float(at_rest(left.at[p])), high.at[p], low.at[p]);
     CELLC_UNROLL()
     for (int p = 0; p < 2; ++p) split(__uint_as_float(right.at[p]), r.at[p], r_low.at[p]);
 #ifdef CELLC_PRODUCTS_3XTF32
@@ -309,20 +428,21 @@ struct StationaryTiles {
   /// `results`: [factor][slot][kPart]. All threads call it.
   CELLC_DEVICE void multiply(const Entry* const (&values)[kFactors], Real* results,
                              const Weights<kFactors>& from) const {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, of_group = lane % 4;
+    const int first = first_tile(), share = share_of_warp();
+    const int lane = threadIdx.x % 32, group = lane / 4, of_group = lane % 4;
     float sums[kChains][kTilesOfWarp][kColumns][4] = {};
     const Entry* value[kTilesOfWarp][kColumns];
     bool there[kColumns];
     CELLC_UNROLL()
     for (int i = 0; i < kTilesOfWarp; ++i) {
-      const int tile = warp + i * kPersistentWarps, factor = kOneValue || tile >= kTiles ? 0 : tile / kTilesOfFactor;
+      const int tile = first + i * kWarpsOfShare, factor = kOneValue || tile >= kTiles ? 0 : tile / kTilesOfFactor;
       const Entry* of_factor = values[0];
       CELLC_UNROLL()
       for (int f = 1; f < kFactors && !kOneValue; ++f) of_factor = f == factor ? values[f] : of_factor;
       CELLC_UNROLL()
       for (int c = 0; c < kColumns; ++c) {
         there[c] = 8 * c + group < Persistent::kSlots;
-        value[i][c] = of_factor + (there[c] ? 8 * c + group : 0) * kPitch;
+        value[i][c] = of_factor + (there[c] ? 8 * c + group : 0) * kPitch + share * kSteps * kTermsAtOnce;
       }
     }
     const auto pair = [&](int step, const auto& left_of) {
@@ -341,15 +461,15 @@ struct StationaryTiles {
         }
       }
     };
-    if (warp < kTiles) {
+    if (first < kTiles) {
       CELLC_UNROLL()
       for (int step = 0; step < kHeld; step += 2) pair(step, [&](int i, int at) { return held[i][at]; });
       constexpr int kRest = kSteps - kHeld;
       const LeftPart* from_rest[kTilesOfWarp];
       CELLC_UNROLL()
       for (int i = 0; i < kTilesOfWarp; ++i) {
-        const int tile = warp + i * kPersistentWarps;
-        from_rest[i] = rest + (tile < kTiles ? tile : warp) * kRest * 32 + lane;
+        const int tile = first + i * kWarpsOfShare;
+        from_rest[i] = rest + ((tile < kTiles ? tile : first) * kShares + share) * kRest * 32 + lane;
       }
       CELLC_UNROLL(4)
       for (int step = 0; step < kRest; step += 2)
@@ -357,7 +477,7 @@ struct StationaryTiles {
     }
     CELLC_UNROLL()
     for (int i = 0; i < kTilesOfWarp; ++i) {
-      const int tile = warp + i * kPersistentWarps;
+      const int tile = first + i * kWarpsOfShare;
       CELLC_UNROLL()
       for (int c = 0; c < kColumns; ++c) {
         CELLC_UNROLL()
@@ -365,16 +485,38 @@ struct StationaryTiles {
           float sum = sums[0][i][c][s];
           CELLC_UNROLL()
           for (int chain = 1; chain < kChains; ++chain) sum += sums[chain][i][c][s];
-          const int factor = tile / kTilesOfFactor, row = tile % kTilesOfFactor * 16 + group + 8 * (s / 2);
-          const int slot = 8 * c + 2 * of_group + s % 2;
-          if (tile >= kTiles || row >= kPart || slot >= Persistent::kSlots) continue;
-#ifndef CELLC_PRODUCTS_16BIT
-          if (!is_finite(sum)) sum = in_order(values, from, factor, row, slot);
-#endif
-          results[(factor * Persistent::kSlots + slot) * kPart + row] = sum;
+          const int row = group + 8 * (s / 2), slot = 8 * c + 2 * of_group + s % 2;
+          if (tile >= kTiles || slot >= Persistent::kSlots) continue;
+          if constexpr (kShares > 1)
+            partial[(share * Persistent::kSlots + slot) * kApart + tile * 16 + row] = sum;
+          else if (const Row r = row_of(tile, row); r.there)
+            keep(sum, values, results, from, r.factor, r.row, slot);
         }
       }
     }
+    if constexpr (kShares > 1) {
+      __syncthreads();
+      constexpr int kSums = kRows * Persistent::kSlots;
+      CELLC_UNROLL()
+      for (int begin = 0; begin < kSums; begin += Persistent::kThreads) {
+        const int i = begin + static_cast<int>(threadIdx.x);
+        if (i >= kSums) break;
+        const int row = i % kPart, slot = i / kPart % Persistent::kSlots, factor = i / (kPart * Persistent::kSlots);
+        const int at = kOneValue ? factor * kPart + row : factor * kTilesOfFactor * 16 + row;
+        float sum = partial[slot * kApart + at];
+        CELLC_UNROLL()
+        for (int j = 1; j < kShares; ++j) sum += partial[(j * Persistent::kSlots + slot) * kApart + at];
+        keep(sum, values, results, from, factor, row, slot);
+      }
+    }
+  }
+
+  static CELLC_DEVICE void keep(float sum, [[maybe_unused]] const Entry* const (&values)[kFactors], Real* results,
+                                [[maybe_unused]] const Weights<kFactors>& from, int factor, int row, int slot) {
+#ifndef CELLC_PRODUCTS_16BIT
+    if (!is_finite(sum)) sum = in_order(values, from, factor, row, slot);
+#endif
+    results[(factor * Persistent::kSlots + slot) * kPart + row] = sum;
   }
 
   /// One sum by multiply-adds: the parts of a number that is not finite are not what it is the sum of.

@@ -27,8 +27,9 @@ struct NestFrame {
   long long part_length;                ///< lanes of a part, of the axis that is split
   long long tile_rows;                  ///< rows that a block works on at a time
   long long steps_factor, steps_shift;  ///< row * factor >> shift is row / steps_each, of rows that 30 bits hold
-  long long narrow;  ///< not 0: every job has a row, and 30 bits hold the number of a row, and of an entry in one
-  void* scratch;     ///< global memory of blocks
+  long long narrow;     ///< not 0: every job has a row, and 30 bits hold the number of a row, and of an entry in one
+  long long first_job;  ///< of the launch, of jobs that take several
+  void* scratch;        ///< global memory of blocks
   long long scratch_stride;  ///< entries of a block
 };
 

@@ -45,8 +45,9 @@ constexpr const char* kStaysInMemory = "; every step is in memory while it runs,
 
 /// Shape of kernels that live through all steps (runtime/cuda/launch/choose_persistent.h); 0: chosen.
 struct PersistentWish {
-  int blocks = 0;              ///< of a cluster; below 0: none are to be such kernels, unless they are asked for
-  int slots = 0, threads = 0;  ///< sequences of a cluster; of a block
+  int blocks = 0;  ///< of a cluster or group; below 0: none are to be such kernels, unless they are asked for
+  int slots = 0, threads = 0;  ///< sequences of a cluster or group; of a block
+  enum class Exchange : std::uint8_t { Any, Cluster, Group } exchange = Exchange::Any;  ///< how blocks do it
 };
 
 struct SolveOptions {

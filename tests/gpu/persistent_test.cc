@@ -13,6 +13,7 @@
 #include "compiler/syntax/parse.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/choose_persistent.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/engines/against_oracle.h"
@@ -101,8 +102,12 @@ constexpr Mixing kCells[] = {
 
 struct Cut {
   int blocks, slots, threads;
+  PersistentWish::Exchange exchange = PersistentWish::Exchange::Cluster;
 };
+constexpr PersistentWish::Exchange kGroup = PersistentWish::Exchange::Group;
 constexpr Cut kCuts[] = {{1, 1, 256}, {1, 3, 256}, {2, 2, 256}, {4, 1, 384}, {8, 3, 256}, {16, 2, 512}, {2, 16, 256}};
+/// Of a card of 32 multiprocessors: several groups at once, groups that take turns, blocks without a place.
+constexpr Cut kGroups[] = {{2, 1, 256, kGroup}, {5, 3, 256, kGroup}, {9, 2, 256, kGroup}, {3, 10, 384, kGroup}};
 
 struct Kind {
   const char* name;
@@ -130,8 +135,15 @@ class Persistently : public testing::TestWithParam<std::size_t> {
                                        const std::map<AxisId, std::int64_t>& lengths, std::string& why,
                                        std::int64_t chunk_bytes = 0) {
     const Plan plan = make_plan(cell_.graph, cell_.structure, {.narrow_storage = size_of(kind.dtype) == 2});
-    const PersistentChoice choice = choose_persistent(
-        {plan, lengths, 3, kind.dtype, kind.factors, gpu.facts(), 16, {cut.blocks, cut.slots, cut.threads}});
+    const PersistentChoice choice = choose_persistent({plan,
+                                                       lengths,
+                                                       3,
+                                                       kind.dtype,
+                                                       kind.factors,
+                                                       gpu.facts(),
+                                                       16,
+                                                       true,
+                                                       {cut.blocks, cut.slots, cut.threads, cut.exchange}});
     why = choice.reason;
     if (choice.code.empty()) return nullptr;
     NestOptions options;
@@ -141,6 +153,8 @@ class Persistently : public testing::TestWithParam<std::size_t> {
     options.persistent = choice.code;
     return std::make_unique<NestProgram>(NestProgram::compile(gpu, cell_.graph, cell_.structure, kind.dtype, options));
   }
+
+  void agree(const std::vector<Kind>& kinds, const std::vector<Cut>& cuts, const std::vector<std::int64_t>& lengths);
 
   SourceText source_;
   File tree_;
@@ -155,12 +169,8 @@ class Persistently : public testing::TestWithParam<std::size_t> {
 
 std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return kCells[info.param].name; }
 
-/// Lengths of channels that are no multiple of anything, one that leaves blocks without a place, and one of many tiles.
-TEST_P(Persistently, AgreesWithOracle) {
-  turns::Turn turn;
-  const std::vector<Kind> kinds = turn.of(std::vector<Kind>(std::begin(kKinds), std::end(kKinds)));
-  const std::vector<Cut> cuts = turn.of(std::vector<Cut>(std::begin(kCuts), std::end(kCuts)));
-  const std::vector<std::int64_t> lengths = turn.of(std::vector<std::int64_t>{5, 37, 70});
+void Persistently::agree(const std::vector<Kind>& kinds, const std::vector<Cut>& cuts,
+                         const std::vector<std::int64_t>& lengths) {
   const bool heads = kCells[GetParam()].name == std::string("heads");
   std::uint64_t schedule = 0;
   for (const Kind& kind : kinds)
@@ -196,13 +206,100 @@ TEST_P(Persistently, AgreesWithOracle) {
               ASSERT_EQ(trial.verify(binding.run, run_on_device(*device.gpu, *p, cell_.graph, binding.run, kind.dtype),
                                      steps),
                         "")
-                  << fmt::format("{}, {} channels, {} blocks, {} slots, {} threads, reverse {}, {} sequences of {}",
-                                 kind.name, channels, cut.blocks, cut.slots, cut.threads, reverse, steps.size(),
-                                 steps.empty() ? 0 : steps[0]);
+                  << fmt::format(
+                         "{}, {} channels, {} of {} blocks, {} slots, {} threads, reverse {}, {} sequences of {}",
+                         kind.name, channels, cut.exchange == kGroup ? "groups" : "clusters", cut.blocks, cut.slots,
+                         cut.threads, reverse, steps.size(), steps.empty() ? 0 : steps[0]);
             }
           }
         }
       }
+}
+
+/// Lengths of channels that are no multiple of anything, one that leaves blocks without a place, and one of many tiles.
+TEST_P(Persistently, AgreesWithOracle) {
+  turns::Turn turn;
+  const auto kinds = turn.of(std::vector<Kind>(std::begin(kKinds), std::end(kKinds)));
+  const auto cuts = turn.of(std::vector<Cut>(std::begin(kCuts), std::end(kCuts)));
+  agree(kinds, cuts, turn.of(std::vector<std::int64_t>{5, 37, 70}));
+}
+TEST_P(Persistently, GroupsAgreeWithOracle) {
+  turns::Turn turn;
+  const auto kinds = turn.of(std::vector<Kind>(std::begin(kKinds), std::end(kKinds)));
+  const auto cuts = turn.of(std::vector<Cut>(std::begin(kGroups), std::end(kGroups)));
+  agree(kinds, cuts, turn.of(std::vector<std::int64_t>{5, 37, 70}));
+}
+
+/// Whoever asks for the blocks of a kernel hears that none is resident.
+class WithoutRoom final : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  int resident_blocks(const GpuFunction&, int, std::int64_t) override { return 0; }
+};
+
+/// What a call leaves in the memory of a group is none of the next one's, whether that is longer or shorter.
+TEST_P(Persistently, GroupsCallAfterCall) {
+  oracle::Random random(11);
+  const bool heads = kCells[GetParam()].name == std::string("heads");
+  const std::map<std::string, std::int64_t> sizes =
+      oracle::axis_lengths(cell_.oracle, heads ? std::vector<std::int64_t>{2, 19} : std::vector<std::int64_t>{19, 3});
+  const Trial trial(cell_.graph, cell_.oracle, {}, random, {.sizes = sizes, .steps = 7, .sequences = 3});
+  Device device = open_device(8);
+  CudaSolver solver(*device.gpu, cell_.graph, cell_.structure, Dtype::F32);
+  SolveOptions options;
+  options.solver = Strategy::Persistent;
+  options.products = Products::F32;
+  options.persistent = {3, 2, 256, kGroup};
+  std::uint64_t schedule = 0;
+  for (const std::vector<std::int64_t>& steps : std::vector<std::vector<std::int64_t>>{
+           {7, 7, 7}, {1, 1, 1}, {2, 2, 2}, {3, 0, 1}, {7, 7, 7}, {4}, {5}, {6}, {}}) {
+    const Binding binding = trial.bound(steps, steps.size() == 3 && steps[1] == 0, 1);
+    device.reorder(schedule++);
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, options, report);
+    ASSERT_EQ(trial.verify(binding.run, output, steps), "") << fmt::format("{} sequences", steps.size());
+    if (steps.empty()) continue;
+    EXPECT_NE(report.stages.at(0).plan.reason.find("groups of 3 blocks"), std::string::npos)
+        << report.stages.at(0).plan.reason;
+  }
+  // A card that other programs have a part of.
+  WithoutRoom full(*device.gpu);
+  CudaSolver elsewhere(full, cell_.graph, cell_.structure, Dtype::F32);
+  options.solver = Strategy::Auto;
+  const Binding binding = trial.bound({4, 4, 4}, false, 1);
+  SolveReport report;
+  ASSERT_EQ(trial.verify(binding.run, elsewhere.run(binding.run, options, report), {4, 4, 4}), "");
+  EXPECT_NE(report.stages.at(0).plan.reason.find("the card does not hold all blocks of such a group at once"),
+            std::string::npos)
+      << report.stages.at(0).plan.reason;
+}
+
+/// Of a card as large as an H100, and of smaller ones.
+TEST(ChoosePersistent, WeightsThatFitNoCluster) {
+  const AnalysedCell cell = analyse_text(SourceText("mixing.cell", kCells[1].text));
+  const Plan plan = make_plan(cell.cell, cell.structure);
+  std::map<AxisId, std::int64_t> lengths;
+  for (const AxisId a : cell.cell.header) lengths[a] = 768;
+  GpuFacts facts = facts_of_architecture("sm_90");
+  const auto chosen = [&](PersistentWish wish, bool groups = true) {
+    return choose_persistent({plan, lengths, 16, Dtype::F32, ProductFactors::Tf32, facts, 16, groups, wish});
+  };
+  const PersistentChoice all = chosen({});
+  ASSERT_FALSE(all.code.empty()) << all.reason;
+  EXPECT_TRUE(all.code[0].shape.grouped);
+  EXPECT_LE(all.code[0].shape.blocks, 132);
+  EXPECT_GT(all.code[0].layout.exchange_bytes, 0);
+  EXPECT_NE(all.reason.find("weights rest in groups of"), std::string::npos);
+  const auto reason_of = [](const PersistentChoice& choice) {
+    EXPECT_TRUE(choice.code.empty());
+    return choice.reason;
+  };
+  EXPECT_NE(reason_of(chosen({}, false)).find("KB of a block at least"), std::string::npos);
+  EXPECT_NE(reason_of(chosen({0, 0, 0, PersistentWish::Exchange::Cluster})).find("KB of a block at least"),
+            std::string::npos);
+  facts.multiprocessors = 20;
+  EXPECT_NE(reason_of(chosen({})).find("KB of a block at least"), std::string::npos);
+  EXPECT_EQ(reason_of(chosen({32, 0, 0, kGroup})), "each block of a group needs one of the card's 20 multiprocessors");
 }
 
 /// Gradients of such a cell are those of a cell of the same kind: matrices the other way round, more values told.
@@ -231,14 +328,20 @@ TEST_P(PersistentlyUnderNvrtc, Compiles) {
     const Plan plan = make_plan(cell.cell, cell.structure, {.narrow_storage = size_of(kind.dtype) == 2});
     std::map<AxisId, std::int64_t> lengths;
     for (const AxisId a : cell.cell.header) lengths[a] = 64;
-    const PersistentChoice choice =
-        choose_persistent({plan, lengths, 16, kind.dtype, kind.factors, facts, 16, {4, 4, 256}});
+    const PersistentChoice choice = choose_persistent(
+        {plan, lengths, 16, kind.dtype, kind.factors, facts, 16, true, {4, 4, 256, PersistentWish::Exchange::Cluster}});
     ASSERT_FALSE(choice.code.empty()) << choice.reason;
     NestOptions options;
     options.factors = kind.factors;
     options.persistent = choice.code;
     const GpuSource source = NestProgram::emit(cell.cell, cell.structure, kind.dtype, options);
     EXPECT_NO_THROW(compile_cuda(source, "sm_90", CompiledKind::Cubin)) << kind.name;
+    const PersistentChoice grouped =
+        choose_persistent({plan, lengths, 16, kind.dtype, kind.factors, facts, 16, true, {3, 4, 256, kGroup}});
+    ASSERT_FALSE(grouped.code.empty()) << grouped.reason;
+    options.persistent = grouped.code;
+    const GpuSource of_groups = NestProgram::emit(cell.cell, cell.structure, kind.dtype, options);
+    EXPECT_NO_THROW(compile_cuda(of_groups, "sm_90", CompiledKind::Cubin)) << kind.name << ", groups";
   }
 }
 

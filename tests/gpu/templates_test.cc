@@ -98,7 +98,18 @@ extern "C" __global__ void stub_kernel() {
   cellc::await_pieces(&mailbox, 0, 16);
 }
 )"}},
-    {"persistent.cuh", {{"nest_frame.cuh", "nests.cuh", "exchange.cuh", "stub_persistent.cuh"}, R"(
+    {"group_exchange.cuh", {{"exchange.cuh", "stub_persistent.cuh"}, R"(
+extern "C" __global__ void stub_kernel(cellc::GroupHeader* group, cellc::Piece* pieces) {
+  cellc::group_arrive(group);
+  cellc::Piece piece = {};
+  piece.at[3] = cellc::tag_of(1);
+  cellc::put_piece(pieces, piece);
+  while (piece.at[3] != cellc::tag_of(3)) cellc::get_piece(piece, pieces + 1);
+  cellc::group_wait(group);
+}
+)"}},
+    {"persistent.cuh",
+     {{"nest_frame.cuh", "nests.cuh", "exchange.cuh", "stub_persistent.cuh", "group_exchange.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f, Real* x) {
   const cellc::Slot slot = cellc::slot_of(f, threadIdx.x);
   const cellc::Told<Real, 16, 36> told{x, nullptr, cellc::persistent_rank()};
@@ -109,6 +120,9 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame 
   told.await(1);
   const Real* const values[1] = {told.at(1)};
   product.multiply(values, x, weights);
+  const cellc::ToldInGroup<Real, 16, 36> in_group{x, reinterpret_cast<cellc::Piece*>(x), cellc::persistent_rank()};
+  in_group.tell(x, 1);
+  in_group.await(1);
 }
 )"}},
     {"tensor_tile.cuh", {{"tensor_parts.cuh"}, R"(

@@ -28,6 +28,7 @@ struct PersistentRequest {
   ProductFactors factors = ProductFactors::Tf32x3;
   const GpuFacts& card;
   int most_blocks = 16;  ///< of a cluster; less where the card has no room for such clusters
+  bool groups = true;    ///< false: the card was found to have no room for all blocks of a group at once
   PersistentWish wish{};
 };
 

@@ -49,6 +49,7 @@ struct CudaSolver::Impl {
   std::map<PersistentShape, std::optional<NestProgram>> persistent;  ///< whole steps, likewise
   std::optional<Plan> plan_of_steps;
   int most_blocks = 16;            ///< of a cluster, as far as is known of the card
+  bool groups_fit = true;          ///< likewise
   std::vector<Observed> observed;  ///< by stage, for the shape of the last run
   double compile_ms = 0;
   std::vector<CacheState> caches;
@@ -279,7 +280,8 @@ struct CudaSolver::Impl {
       plan_of_steps =
           make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2, .hoist_products = !cell.has_lines()});
     return choose_persistent({*plan_of_steps, arrays.bound.sizes, arrays.sequences, dtype,
-                              product_factors(solve.products, dtype), gpu.facts(), most_blocks, solve.persistent});
+                              product_factors(solve.products, dtype), gpu.facts(), most_blocks, groups_fit,
+                              solve.persistent});
   }
 
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
@@ -328,7 +330,10 @@ struct CudaSolver::Impl {
     execution = plan_execution(request());
     // Whether the card has room for such clusters is known once there is code.
     while (!execution.persistent.empty() && arrays.rows > 0 && whole_program().resident_clusters() == 0) {
-      most_blocks = execution.persistent[0].shape.blocks / 2;
+      if (execution.persistent[0].shape.grouped)
+        groups_fit = false;
+      else
+        most_blocks = execution.persistent[0].shape.blocks / 2;
       execution = plan_execution(request());
     }
     std::vector<PartialSum> made;

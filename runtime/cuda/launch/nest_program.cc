@@ -22,7 +22,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
+static_assert(sizeof(NestFrame) == 18 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
 
 namespace {
 
@@ -62,9 +62,9 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
     if (tensor) emit.prelude += "#define CELLC_PERSISTENT_TENSOR 1\n";
     emit.prelude += fmt::format(
         "namespace cellc {{\nstruct Persistent {{ static constexpr int kBlocks = {}, kSlots = {}, kThreads = {}; "
-        "}};\n}}  // namespace cellc\n",
-        shape.blocks, shape.slots, shape.threads);
-    parts.insert(parts.end(), {"exchange.cuh", "persistent.cuh"});
+        "static constexpr bool kGrouped = {}; }};\n}}  // namespace cellc\n",
+        shape.blocks, shape.slots, shape.threads, shape.grouped);
+    parts.insert(parts.end(), {"exchange.cuh", "group_exchange.cuh", "persistent.cuh"});
   }
   for (const char* part : parts) emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   CudaNestsModule module = emit_cuda_nests(result.plan, emit);
@@ -179,12 +179,19 @@ struct NestProgram::Impl {
     GpuLaunch shape;
     shape.grid.x = grid.blocks;
     shape.cluster = std::max(1u, grid.cluster);
+    shape.cooperative = grid.cooperative != 0;
     shape.block.x = grid.threads;
     shape.shared_bytes = shared;
     shape.stream = impl.stream;
-    shape.early = true;
+    shape.early = !shape.cooperative;
     void* arguments = const_cast<void*>(argument);
     impl.gpu.launch(impl.functions[kernel], shape, &arguments);
+    return 0;
+  }
+
+  static int zero(void* self, std::uint64_t address, std::int64_t bytes) {
+    Impl& impl = *static_cast<Impl*>(self);
+    impl.gpu.zero(address, static_cast<std::size_t>(bytes), impl.stream);
     return 0;
   }
 
@@ -192,7 +199,8 @@ struct NestProgram::Impl {
     const std::vector<std::int64_t> lengths = lengths_by_number(cell(), run->sizes);
     std::vector<cellc_nest_array> symbols;
     for (const NestArray& a : run->symbols) symbols.push_back({a.data, a.row_stride, a.history, a.history_depth});
-    const cellc_device device{this, host_facts(gpu.facts()), &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
+    const cellc_device device{this,   host_facts(gpu.facts()), &Impl::resident_blocks, &Impl::launch, &Impl::zero,
+                              nullptr};
     const cellc_nest_run work{lengths.data(),
                               symbols.data(),
                               run->states.data(),
@@ -252,7 +260,10 @@ int NestProgram::resident_clusters() const {
   int least = std::numeric_limits<int>::max();
   for (std::size_t k = 0; k < impl_->emitted.kernels.size(); ++k) {
     const NestKernel& kernel = impl_->emitted.kernels[k];
-    if (kernel.cluster > 1)
+    if (kernel.exchange_bytes > 0)
+      least = std::min(least, impl_->gpu.resident_blocks(impl_->functions[k], kernel.threads, kernel.shared_bytes) *
+                                  impl_->gpu.facts().multiprocessors / kernel.cluster);
+    else if (kernel.cluster > 1)
       least = std::min(least, impl_->gpu.resident_clusters(impl_->functions[k], kernel.threads, kernel.shared_bytes,
                                                            kernel.cluster));
   }

@@ -74,7 +74,7 @@ class NestProgram {
   /// Whether a state's rows must have memory: not where only the kernel that has the state writes them.
   bool needs_rows(int update) const;
 
-  /// Clusters of its persistent kernels that the card holds at once, at least; 0: none, so it cannot run.
+  /// Clusters or groups of its persistent kernels that the card holds at once, at least; 0: none, so it cannot run.
   int resident_clusters() const;
 
   double compile_ms() const;

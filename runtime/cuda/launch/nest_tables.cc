@@ -95,6 +95,7 @@ class Filler {
     r.threads = k.threads;
     r.shared_bytes = static_cast<int>(k.shared_bytes);
     r.parts = k.parts;
+    r.exchange_bytes = k.exchange_bytes;
     t_.kernels.push_back(r);
   }
 

@@ -184,8 +184,9 @@ std::string item(cellc_phase p) { return fmt::format("{{{}, {}}}", p.is_product,
 std::string item(const cellc_nest& n) { return fmt::format("{{{}, {}}}", item(n.axes), item(n.bound)); }
 std::string item(const cellc_field& f) { return fmt::format("{{{}, {}, {}, {}}}", f.kind, f.id, f.word, f.required); }
 std::string item(const cellc_nest_kernel& k) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", k.form, k.kernel, k.first_slot, k.slots,
-                     k.first_nest, k.nests, k.cluster, k.sequences, k.threads, k.shared_bytes, k.parts);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", k.form, k.kernel, k.first_slot, k.slots,
+                     k.first_nest, k.nests, k.cluster, k.sequences, k.threads, k.shared_bytes, k.parts,
+                     k.exchange_bytes);
 }
 std::string item(const cellc_product& p) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix, p.matrix_id,
