@@ -271,6 +271,7 @@ cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSetti
   if (!has_params_by_sequence(call, r)) return apply_one(r, shape);
   check_report(r.report);
   RequestsBySequence requests(k, shape, r);
+  if (const cellc_status missing = requests.check_given(k)) return missing;
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     const cellc_request& one = requests.of(s);
     if (!requests.take(apply_one(one, read_shape(k, one.shape)))) break;
