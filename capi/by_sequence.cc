@@ -83,6 +83,7 @@ void RequestsBySequence::check_on_device(Gpu& gpu, const std::string& name, cons
 }
 
 cellc_status RequestsBySequence::check_given(CompiledCell& kernel) const {
+  if (shape_.sequences == 0) return CELLC_OK;
   const CallDirection direction = direction_named(all_.direction);
   const DirectedCall& call = kernel.call(direction);
   std::vector<bool> given, reads(call.fields.size(), true);

@@ -122,8 +122,10 @@ struct ViewOf {
 
 bool overlaps_itself(const Lengths& lengths, const Lengths& strides) {
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;
-  for (std::size_t i = 0; i < lengths.size(); ++i)
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] == 0) return false;
     if (lengths[i] > 1) axes.emplace_back(std::abs(strides[i]), lengths[i]);
+  }
   std::sort(axes.begin(), axes.end());
   std::int64_t reach = 1;
   for (const auto& [stride, length] : axes) {

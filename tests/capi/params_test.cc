@@ -213,6 +213,25 @@ TEST_F(ParamsOfSequences, WhatALaterSequenceLacksIsSaidBeforeTheFirstRuns) {
   EXPECT_EQ(named.memory["h.final"], std::vector<double>(named.memory["h.final"].size(), 77));
 }
 
+// Arrays without entries overlap nothing, whatever their strides: those without gaps are 0 there.
+TEST_F(ParamsOfSequences, NoStepsAndNoSequences) {
+  cellc_kernel* k = kernel();
+  for (const std::int64_t sequences : {0, 2})
+    for (const cellc_direction direction : {CELLC_FORWARD, CELLC_BACKWARD, CELLC_TANGENT}) {
+      const cellc_shape shape = shape_of(kLengths, sequences, sequences == 0 ? 5 : 0);
+      Named all = arrays(k, direction, shape, kParams);
+      static const std::int64_t nowhere[] = {0, 0, 0};
+      static double none = 0;
+      for (cellc_view& v : all.views) {
+        if (!v.data) v.data = &none;
+        if (sequences == 0 && v.rank == 3) v.strides = nowhere;
+      }
+      EXPECT_EQ(apply(k, direction, shape, all), CELLC_OK) << cellc_last_error();
+      if (direction != CELLC_BACKWARD || sequences == 0) continue;
+      EXPECT_EQ(all.memory["gradient.W"], std::vector<double>(2 * D * M, 0));
+    }
+}
+
 // The status of a forward run is of other directions.
 TEST_F(ParamsOfSequences, ForwardCallsReadNoStatus) {
   cellc_kernel* k = kernel();
