@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "capi/report.h"
 #include "capi/views.h"
@@ -16,6 +17,17 @@ namespace {
 
 /// What has no sequences of its own: a param, and what is derived of it.
 bool is_of_param(const DirectedField& field) { return field.of.traits().layout == FieldLayout::Once; }
+
+/// Throws unless so many entries of that size lie where kernels of the GPU can use them.
+void check_place(Gpu& gpu, const std::string& name, GpuAddress first, std::int64_t entries, std::int64_t size) {
+  if (!first || entries == 0) return;
+  std::optional<std::string> fault;
+  if (first % static_cast<GpuAddress>(size) != 0)
+    fault = fmt::format("is not aligned to the {} bytes of an entry", size);
+  else
+    fault = gpu.pointer_fault(first, static_cast<std::size_t>(entries * size));
+  if (fault) throw RequestError(fmt::format("array {}: its address {:#x} {}", name, first, *fault));
+}
 
 bool is_by_sequence(const DirectedField& field, const cellc_view& view) {
   return is_of_param(field) && view.data && (view.lengths || view.strides) &&
@@ -53,7 +65,7 @@ RequestsBySequence::RequestsBySequence(CompiledCell& kernel, const Shape& shape,
     if (v.by_sequence) v.lengths.erase(v.lengths.begin());
     viewed_.push_back(std::move(v));
   }
-  check_forward_status(kernel);
+  check_status(kernel);
   one_ = *request.shape;  // which was found right
   one_.sequences = 1;
   request_.arrays = views_.data();
@@ -66,18 +78,40 @@ RequestsBySequence::RequestsBySequence(CompiledCell& kernel, const Shape& shape,
 void RequestsBySequence::check_on_device(Gpu& gpu, const std::string& name, const cellc_view& view,
                                          const Viewed& viewed) {
   const ViewSpan span = span_of({viewed.lengths, viewed.strides, Dtype::F32, Dtype::F32, false});
-  const GpuAddress first = std::bit_cast<GpuAddress>(view.data) + static_cast<GpuAddress>(span.first * viewed.size);
-  if (span.entries == 0) return;
-  if (const auto fault = gpu.pointer_fault(first, static_cast<std::size_t>(span.entries * viewed.size)))
-    throw RequestError(fmt::format("array {}: its address {:#x} {}", name, first, *fault));
+  check_place(gpu, name, std::bit_cast<GpuAddress>(view.data) + static_cast<GpuAddress>(span.first * viewed.size),
+              span.entries, viewed.size);
 }
 
-/// As of a call of all: on a GPU nobody waits for it unless a report is asked for.
-void RequestsBySequence::check_forward_status(CompiledCell& kernel) {
+cellc_status RequestsBySequence::check_given(CompiledCell& kernel) const {
+  if (shape_.sequences == 0) return CELLC_OK;
+  const CallDirection direction = direction_named(all_.direction);
+  const DirectedCall& call = kernel.call(direction);
+  std::vector<bool> given, reads(call.fields.size(), true);
+  for (std::size_t i = 0; i < call.fields.size(); ++i) given.push_back(all_.arrays[i].data != nullptr);
+  if (direction == CallDirection::Backward) reads = kernel.derivatives->adjoint(given).reads;
+  if (direction == CallDirection::Tangent) reads = kernel.derivatives->tangent(given).reads;
+  std::vector<Expected> missing;
+  for (std::size_t i = 0; i < call.fields.size(); ++i) {
+    const DirectedField& field = call.fields[i];
+    if (given[i] || !is_required(field, reads[i]) || (field.of.is_rows() && shape_.rows == 0)) continue;
+    Expected& e = missing.emplace_back();
+    e.field = &field.of;
+    e.name = direction == CallDirection::Forward ? field.of.name.c_str() : field.name.c_str();
+    e.required = true;
+  }
+  const std::vector<cellc_array> none(missing.size());
+  return check_arrays(shape_, missing, none.data(), static_cast<int>(none.size()));
+}
+
+/// As of a call of all: on a GPU nobody waits for that of a forward run unless a report is asked for.
+void RequestsBySequence::check_status(CompiledCell& kernel) {
   request_.forward_status = nullptr;
-  if (!all_.forward_status) return;
-  if (!kernel.on_gpu) return check_converged(all_.forward_status, shape_);
+  const bool forward = all_.direction == CELLC_FORWARD;
+  if (!kernel.on_gpu) return forward ? void() : check_converged(all_.forward_status, shape_);
   Gpu& gpu = kernel.on_gpu->gpu();
+  check_place(gpu, "status", std::bit_cast<GpuAddress>(forward ? all_.status : all_.forward_status), shape_.sequences,
+              4);
+  if (forward || !all_.forward_status) return;
   const GpuStream stream = all_.on_stream ? std::bit_cast<GpuStream>(all_.stream) : 0;
   if (!all_.report || gpu.capturing(stream) || shape_.sequences == 0) return;
   std::vector<std::int32_t> found(static_cast<std::size_t>(shape_.sequences));

@@ -13,6 +13,9 @@ class RequestsBySequence {
   /// All must outlive it. Throws RequestError where an array is not of the call's shape, or is written and overlaps
   /// itself or has one for all sequences, or is not memory of the kernel's GPU.
   RequestsBySequence(CompiledCell& kernel, const Shape& shape, const cellc_request& request);
+  /// Whether all arrays are there that any of the sequences needs: the first may have no steps. Otherwise the thread's
+  /// last error says which is not.
+  cellc_status check_given(CompiledCell& kernel) const;
 
   /// Of sequence `s`; valid until the next.
   const cellc_request& of(std::int64_t s);
@@ -22,7 +25,7 @@ class RequestsBySequence {
   cellc_status finish() const;
 
  private:
-  void check_forward_status(CompiledCell& kernel);
+  void check_status(CompiledCell& kernel);
   void add_stages();
 
   struct Viewed {

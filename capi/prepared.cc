@@ -148,13 +148,16 @@ std::vector<Expected> expected_by_driver(const CompiledCell& k, const PreparedCa
 template <typename Run>
 cellc_status on_views(const PreparedCall& call, const cellc_view* arrays, int count, Run run) {
   thread_local ViewedArrays views;  // keeps its room from call to call
+  // But no copies, which may be memory of the caller's allocator: also where it is refused.
+  const struct Clear {
+    ~Clear() { views.clear(); }
+  } clear{};
   const CompiledCell& k = *call.kernel;
   const UseHostMemory memory(k.own_memory());
   views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
   const UseDeviceViews use_views(views);
   const cellc_status status = run(views.arrays());
   if (status == CELLC_OK || status == CELLC_NOT_CONVERGED) views.write_back();
-  views.clear();
   return status;
 }
 

@@ -122,8 +122,10 @@ struct ViewOf {
 
 bool overlaps_itself(const Lengths& lengths, const Lengths& strides) {
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;
-  for (std::size_t i = 0; i < lengths.size(); ++i)
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] == 0) return false;
     if (lengths[i] > 1) axes.emplace_back(std::abs(strides[i]), lengths[i]);
+  }
   std::sort(axes.begin(), axes.end());
   std::int64_t reach = 1;
   for (const auto& [stride, length] : axes) {
@@ -271,6 +273,7 @@ cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSetti
   if (!has_params_by_sequence(call, r)) return apply_one(r, shape);
   check_report(r.report);
   RequestsBySequence requests(k, shape, r);
+  if (const cellc_status missing = requests.check_given(k)) return missing;
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     const cellc_request& one = requests.of(s);
     if (!requests.take(apply_one(one, read_shape(k, one.shape)))) break;

@@ -126,6 +126,34 @@ TEST_F(Memory, ComesFromTheCaller) {
   EXPECT_EQ(memory_.now, kept);
 }
 
+// What a prepared call has copied of views is not kept when it refuses the next one: the allocator may be gone before
+// the thread's next call.
+TEST_F(Memory, OfCopiesIsGivenBackWhereARunIsRefused) {
+  cellc_kernel* kernel = compiled(own_memory());
+  cellc_call* call = prepare(kernel, shape_);
+  const std::int64_t turned[] = {0, 1, kSteps}, far[] = {0, INT64_MAX, 1};
+  cellc_view views[5] = {};
+  for (int i = 0; i < 5; ++i) views[i] = {arrays_[i].data, CELLC_F32, 3, nullptr, nullptr};
+  views[cellc_array_find(kernel, "a")].rank = 1;
+  views[cellc_array_find(kernel, "x")].strides = turned;
+  views[cellc_array_find(kernel, "h")].strides = far;
+  const std::size_t kept = memory_.now;
+  EXPECT_EQ(cellc_run_views(call, views, 5), CELLC_WRONG_INPUT) << cellc_last_error();
+  EXPECT_EQ(memory_.now, kept);
+  // Refused only after all arrays were read.
+  views[cellc_array_find(kernel, "h")].strides = turned;
+  cellc_request request;
+  cellc_request_init(&request);
+  request.arrays = views;
+  request.count = 5;
+  cellc_call_options options;
+  cellc_call_options_init(&options);
+  options.verify = 1;
+  request.options = &options;
+  EXPECT_EQ(cellc_apply_prepared(call, &request), CELLC_WRONG_USAGE) << cellc_last_error();
+  EXPECT_EQ(memory_.now, kept);
+}
+
 TEST_F(Memory, IsGivenBackWhenTrimmed) {
   cellc_kernel* kernel = compiled(own_memory());
   const int count = cellc_call_array_count(kernel, CELLC_BACKWARD);

@@ -199,6 +199,48 @@ TEST_F(ParamsOfSequences, WhatIsRefusedHasWrittenNothing) {
   refused(CELLC_BACKWARD, kParams, as_it_is, "sequence 2", {0, 0, 1});
 }
 
+// The first sequence has no steps, and so could do without an input.
+TEST_F(ParamsOfSequences, WhatALaterSequenceLacksIsSaidBeforeTheFirstRuns) {
+  cellc_kernel* k = kernel();
+  const std::int64_t offsets[] = {0, 0, 12, 40};
+  cellc_shape shape = shape_of(kLengths, B, 0);
+  shape.offsets = offsets;
+  Named named = arrays(k, CELLC_FORWARD, shape, kParams);
+  named.views[static_cast<std::size_t>(cellc_array_find(k, "x"))].data = nullptr;
+  EXPECT_EQ(apply(k, CELLC_FORWARD, shape, named), CELLC_WRONG_INPUT);
+  EXPECT_NE(std::string(cellc_last_error()).find("array x: is a null pointer"), std::string::npos)
+      << cellc_last_error();
+  EXPECT_EQ(named.memory["h.final"], std::vector<double>(named.memory["h.final"].size(), 77));
+}
+
+// Arrays without entries overlap nothing, whatever their strides: those without gaps are 0 there.
+TEST_F(ParamsOfSequences, NoStepsAndNoSequences) {
+  cellc_kernel* k = kernel();
+  for (const std::int64_t sequences : {0, 2})
+    for (const cellc_direction direction : {CELLC_FORWARD, CELLC_BACKWARD, CELLC_TANGENT}) {
+      const cellc_shape shape = shape_of(kLengths, sequences, sequences == 0 ? 5 : 0);
+      Named all = arrays(k, direction, shape, kParams);
+      static const std::int64_t nowhere[] = {0, 0, 0};
+      static double none = 0;
+      for (cellc_view& v : all.views) {
+        if (!v.data) v.data = &none;
+        if (sequences == 0 && v.rank == 3) v.strides = nowhere;
+      }
+      EXPECT_EQ(apply(k, direction, shape, all), CELLC_OK) << cellc_last_error();
+      if (direction != CELLC_BACKWARD || sequences == 0) continue;
+      EXPECT_EQ(all.memory["gradient.W"], std::vector<double>(2 * D * M, 0));
+    }
+}
+
+// The status of a forward run is of other directions.
+TEST_F(ParamsOfSequences, ForwardCallsReadNoStatus) {
+  cellc_kernel* k = kernel();
+  const cellc_shape shape = shape_of(kLengths, B, T);
+  const std::vector<std::int32_t> status = {0, 1, 1};
+  Named all = arrays(k, CELLC_FORWARD, shape, kParams);
+  EXPECT_EQ(apply(k, CELLC_FORWARD, shape, all, nullptr, status.data()), CELLC_OK) << cellc_last_error();
+}
+
 // Every bf16 and f16 is an f32: the bits are those of params that were widened before.
 TEST_F(ParamsOfSequences, OfSixteenBits) {
   for (const cellc_dtype narrow : {CELLC_BF16, CELLC_F16})

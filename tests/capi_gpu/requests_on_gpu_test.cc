@@ -169,6 +169,42 @@ TEST_F(RequestsOnGpu, ParamsOfSequencesAreQueuedAndRefused) {
   EXPECT_NE(back.named("gradient.W").dense, gradient);
 }
 
+// Of every sequence before anything is queued for the first: where arrays lie, and where statuses.
+TEST_F(RequestsOnGpu, PlacesOfAllSequencesAreLookedAtFirst) {
+  cellc_kernel* kernel = kernel_of(kMixed, CELLC_F64, "sequential");
+  static const std::int64_t offsets[] = {0, 0, 4, 9};  // no rows, and so no places, of the first
+  cellc_shape shape = shape_of(kLengths, kB, kT);
+  const auto refused = [&](cellc_direction direction, const std::vector<std::string>& own, auto change,
+                           const char* says) {
+    Random random(9);
+    DeviceArrays call(kernel, direction, shape, *emulator_);
+    BySequence all(call, random, own);
+    ASSERT_EQ(all.run(), CELLC_OK) << cellc_last_error();
+    const Emulator::Counts before = emulator_->counts();
+    change(call);
+    EXPECT_EQ(call.again(nullptr), CELLC_WRONG_INPUT) << says;
+    EXPECT_NE(std::string(cellc_last_error()).find(says), std::string::npos) << cellc_last_error();
+    EXPECT_EQ(emulator_->counts().launches, before.launches) << says;
+  };
+  const GpuBuffer status(*emulator_, 256);
+  refused(
+      CELLC_FORWARD, {"W"},
+      [&](DeviceArrays& call) { call.status = reinterpret_cast<std::int32_t*>(status.address() + status.bytes() - 4); },
+      "array status: its address");
+  refused(
+      CELLC_BACKWARD, {"W", "gradient.W", "gradient.a"},
+      [](DeviceArrays& call) { call.forward_status = reinterpret_cast<const std::int32_t*>(4096); },
+      "array status: its address");
+  shape.offsets = offsets;
+  refused(
+      CELLC_FORWARD, {"W"},
+      [&](DeviceArrays& call) {
+        cellc_view& x = call.views[static_cast<std::size_t>(cellc_array_find(kernel, "x"))];
+        x.data = static_cast<char*>(x.data) + 4;
+      },
+      "array x: its address");
+}
+
 // A call with options goes as one of a kernel that was compiled with them.
 TEST_F(RequestsOnGpu, OptionsOfACall) {
   const cellc_shape shape = shape_of(kLengths, 2, 300);

@@ -139,6 +139,7 @@ class BackwardOnDevice {
     std::int64_t gap = 0;
     bool packed = false;
     bool less_memory = false;
+    std::optional<int> only;  ///< the gradient that is wanted, by number; all of them
   };
 
   /// By field: what was written, as rows without gaps. Arrays without a shape are not given.
@@ -168,8 +169,10 @@ class BackwardOnDevice {
       Array array;
     };
     std::vector<Written> written;
+    int number = 0;
     for (std::size_t i = 0; i < layout.fields.size(); ++i) {
       const CallField& f = layout.fields[i];
+      if (f.is_written() && options.only.value_or(number) != number++) continue;
       const std::int64_t n = entries(f), gap = f.is_rows() ? options.gap : 0;
       const Dtype type = f.is_storage() ? dtype_ : arithmetic_of(dtype_);
       const std::int64_t parts = f.is_rows() ? rows : f.kind == FieldKind::Param ? 1 : sequences;
@@ -245,6 +248,7 @@ TEST_P(ShippedGradients, AreThoseOfTheAdjointStepByStep) {
   quick.optimisation = 0;
   const std::unique_ptr<Gpu> gpu = open_emulator(quick);
   turns::Turn turn;
+  int alone = 0;
   for (const Dtype dtype : turn.of(std::vector{Dtype::F32, Dtype::F64, Dtype::BF16})) {
     ShipRequest request;
     request.dtype = dtype;
@@ -279,6 +283,12 @@ TEST_P(ShippedGradients, AreThoseOfTheAdjointStepByStep) {
       const std::vector<Array> found = program.run(cell, drawn, output, how);
       how.less_memory = true;
       const std::vector<Array> again = program.run(cell, drawn, output, how);
+      // One of them alone, as packed sequences where they need not be.
+      const auto gradients = std::count_if(backward.layout().fields.begin(), backward.layout().fields.end(),
+                                           [](const CallField& f) { return f.is_written(); });
+      how.packed = true;
+      how.only = alone++ % static_cast<int>(gradients);
+      const std::vector<Array> one = program.run(cell, drawn, output, how);
       for (std::size_t f = 0; f < found.size(); ++f) {
         const CallField& field = backward.layout().fields[f];
         if (!field.is_written()) continue;
@@ -291,6 +301,9 @@ TEST_P(ShippedGradients, AreThoseOfTheAdjointStepByStep) {
               << field.member << "[" << i << "], " << to_string(dtype) << ", "
               << fmt::format("{}", shape.offsets.back()) << " rows, gap " << shape.gap;
           ASSERT_EQ(found[f].get(i), again[f].get(i)) << field.member << ": other bits the second time";
+          if (one[f].shape().empty()) continue;
+          ASSERT_NEAR(one[f].get(i), want.get(i), (dtype == Dtype::F64 ? 1e-11 : 3e-5) * (size + 1e-30))
+              << field.member << " alone";
         }
       }
     }
