@@ -517,8 +517,9 @@ CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* array
  *
  * Options are of this run alone. On a CPU it goes step by step on the calling thread where they say nothing else: a
  * tolerance changes nothing then, and `verify` compares what was written. With a solver or a plan, more threads,
- * `cancel`, `go_on` or `run_tasks` it goes as in cellc_apply, for the call's shape; so do params by sequence. Such runs
- * allocate, and the first of a kind compiles (cellc_compile_ahead). */
+ * `cancel`, `go_on` or `run_tasks` it goes as in cellc_apply, for the call's shape, step by step where no solver and no
+ * plan is named, on one thread where no more are; so do params by sequence. Such runs allocate, and the first of a kind
+ * compiles (cellc_compile_ahead). */
 CELLC_API cellc_status cellc_apply_prepared(cellc_call* call, const cellc_request* request);
 
 #ifdef __cplusplus

@@ -158,8 +158,9 @@ class LayoutOfBackward {
       }
       case ArraySource::Kind::Lagged: {
         const ArrayRead& read = adjoint_.lagged[static_cast<std::size_t>(source.id)];
-        result_.earlier[s] =
-            symbol(read.symbol).line_of >= 0 ? of_state(owner(read.symbol), read.lag) : of_input(Quantity::Value, read);
+        const bool in_line = symbol(read.symbol).line_of >= 0;
+        result_.earlier[s] = in_line ? of_state(owner(read.symbol), read.lag) : of_input(Quantity::Value, read);
+        result_.earlier[s].in_line = in_line;
         return;
       }
       case ArraySource::Kind::Cotangent:

@@ -18,6 +18,7 @@ struct ShiftedRows {
   int field = -1;
   int back = 0, along = -1;  ///< steps; position of the axis along which each is one step further back
   bool is_state = false;     ///< one step before the first it has its start, and then its history
+  bool in_line = false;      ///< that through a delay line, which holds numbers as rows of the call do
   int start = -1, history = -1;
   std::vector<Reach> reaches{};  ///< of the history
 };

@@ -142,8 +142,8 @@ struct ArrayTables {
     }
     for (const auto& [symbol, field] : options.backward->untouched) tables.cleared.push_back(callers_rows(field));
     for (const auto& [symbol, e] : options.backward->earlier)
-      tables.earlier.push_back({input_rows.at(symbol), callers_rows(e.field), e.back, e.along, e.is_state, e.start,
-                                e.history, listed(e.reaches)});
+      tables.earlier.push_back({input_rows.at(symbol), callers_rows(e.field), e.back, e.along, e.is_state, e.in_line,
+                                e.start, e.history, listed(e.reaches)});
     for (const auto& [out, l] : options.backward->later)
       tables.later.push_back({out_rows[static_cast<std::size_t>(out)], callers_rows(l.field), l.back, l.along,
                               l.history, listed(l.reaches)});

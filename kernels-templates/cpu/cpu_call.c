@@ -112,10 +112,10 @@ INLINE float rounded_to_odd(double wide, float value) {
   return value;
 }
 
-/* An f32 that the storage type can hold; to nearest, ties to even. */
-INLINE float narrowed(const cellc_cpu_cell* cell, float value) {
+/* An f32 that the type of 16 bits can hold; to nearest, ties to even. */
+INLINE float narrowed(int storage, float value) {
   uint32_t bits;
-  if (cell->numbers.storage == CELLC_F16) return (float)(_Float16)value;
+  if (storage == CELLC_F16) return (float)(_Float16)value;
   if (value != value) return value;
   memcpy(&bits, &value, 4); /* in whole numbers: not every processor has bfloat */
   bits = (bits + 32767 + ((bits >> 16) & 1)) & 0xffff0000u;
@@ -144,7 +144,8 @@ INLINE void compute(const cellc_call* c, const cellc_fill* fill, int to_storage)
         ((double*)to)[i] = from[i];
       } else {
         const float value = (float)from[i];
-        ((float*)to)[i] = to_storage && is_narrow(cell) ? narrowed(cell, rounded_to_odd(from[i], value)) : value;
+        ((float*)to)[i] =
+            to_storage && is_narrow(cell) ? narrowed(cell->numbers.storage, rounded_to_odd(from[i], value)) : value;
       }
     }
   }
@@ -240,7 +241,7 @@ INLINE void to_storage(const cellc_cpu_cell* cell, uint64_t to, uint64_t from, i
     return;
   }
   for (i = 0; i < count; ++i) {
-    const float value = narrowed(cell, ((const float*)from)[i]);
+    const float value = narrowed(cell->numbers.storage, ((const float*)from)[i]);
     uint32_t bits;
     if (cell->numbers.storage == CELLC_F16) {
       ((_Float16*)to)[i] = (_Float16)value;

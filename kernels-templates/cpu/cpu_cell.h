@@ -90,6 +90,7 @@ typedef struct cellc_earlier {
   int rows, source;   /* of `rows` */
   int back, along;    /* steps; axis: as many of them as it is long, one step further back each; -1: one */
   int is_state;       /* one step before the first it has its start, and then its history */
+  int in_line;        /* the forward run read all of that through a delay line, which is of rows' numbers */
   int start, history; /* fields: where the rows end; -1: zeros, or that history is of starts */
   cellc_dims reaches; /* of the history */
 } cellc_earlier;

@@ -22,6 +22,12 @@ static __attribute__((noinline)) void take_row(int storage, int wide, uint64_t t
   }
 }
 
+/* As rows of 16 bits would hold them. */
+static __attribute__((noinline)) void round_row(int storage, uint64_t at, int64_t apart, int64_t count) {
+  int64_t i;
+  for (i = 0; i < count; ++i) ((float*)at)[i * apart] = narrowed(storage, ((float*)at)[i * apart]);
+}
+
 static __attribute__((noinline)) void add_row(int wide, uint64_t to, uint64_t from, int64_t apart, int64_t count) {
   int64_t i;
   for (i = 0; i < count; ++i) {
@@ -43,6 +49,7 @@ INLINE void take_earlier(const cellc_call* c, const cellc_earlier* e, int64_t s,
   for (i = 0; i < steps; ++i)
     for (w = 0; w < along; ++w) {
       const int64_t before = e->back + w - (n - 1 - t - i); /* the first step: 1 is the one before it */
+      const uint64_t here = to + (uint64_t)((i * count * along + w) * real_bytes(cell));
       int storage = cell->numbers.rows_storage;
       uint64_t from = 0;
       if (before <= 0) {
@@ -56,7 +63,10 @@ INLINE void take_earlier(const cellc_call* c, const cellc_earlier* e, int64_t s,
       } else if (history) {
         from = history + (uint64_t)((s * depth + before - 1) * count * cell->rows[e->source].bytes);
       }
-      take_row(storage, is_wide(cell), to + (uint64_t)((i * count * along + w) * real_bytes(cell)), along, from, count);
+      take_row(storage, is_wide(cell), here, along, from, count);
+      if (e->in_line && before > 0 &&
+          (cell->numbers.rows_storage == CELLC_F16 || cell->numbers.rows_storage == CELLC_BF16))
+        round_row(cell->numbers.rows_storage, here, along, count);
     }
 }
 

@@ -27,7 +27,7 @@ struct CompiledDriver {
 CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
 
 /// `whole`'s gradients: `forward` runs a backward call. Its fields are those of directed_call, in that order. Throws
-/// std::invalid_argument where shipped code has no backward call for the cell.
+/// the same, and std::invalid_argument where a length that the cell fixes is too small for it.
 CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options);
 
 }  // namespace cellc

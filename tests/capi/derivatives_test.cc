@@ -214,6 +214,33 @@ TEST_F(Derivatives, PreparedBackwardHasLagsAnd16Bits) {
   cellc_call_free(prepared);
 }
 
+// What was before the first step lies in arithmetic precision, and a delay line holds it as rows do: the gradient is
+// that of the number which the forward run read.
+TEST_F(Derivatives, DelayLinesOf16BitsAreReadAsTheyWereThen) {
+  const std::string line = "cell line {\n  state h\n  input x\n  param U\n  h' = 0.25*h + U*lag(h, 20) + x\n}\n";
+  cellc_kernel* const kernels[] = {compile(line, nullptr, [](cellc_options& o) { o.dtype = CELLC_F16; }),
+                                   compile(line, nullptr, [](cellc_options& o) { o.dtype = CELLC_BF16; })};
+  const cellc_shape of = shape_of(nullptr, 1, 1);
+  std::uint16_t row = 0;
+  std::vector<float> numbers(20, 0.3f);  // of no 16 bits
+  float one = 1, gradient = 77;
+  for (const bool narrowest : {false, true})
+    for (const bool has_history : {true, false})
+      for (const bool prepare : {true, false}) {
+        Call call(kernels[narrowest], CELLC_BACKWARD, of);
+        for (const char* rows : {"x", "h"}) call.at(rows) = {&row, 1, narrowest ? CELLC_BF16 : CELLC_F16, 0, 0};
+        for (const char* ones : {"U", "cotangent.h.final"}) call.at(ones) = {&one, 1, CELLC_F32, 0, 0};
+        call.at("h.start") = {numbers.data(), 1, CELLC_F32, 0, 0};
+        if (has_history) call.at("h.lag") = {numbers.data(), 20, CELLC_F32, 0, 0};
+        call.at("gradient.U") = {&gradient, 1, CELLC_F32, 0, 0};
+        cellc_call* prepared = nullptr;
+        if (prepare) ASSERT_EQ(cellc_prepare_backward(kernels[narrowest], &of, &prepared), CELLC_OK) << error();
+        EXPECT_EQ(prepare ? cellc_run(prepared, call.table.data(), call.count()) : call.run(), CELLC_OK) << error();
+        cellc_call_free(prepared);
+        EXPECT_EQ(gradient, narrowest ? 0.30078125f : 0.300048828125f) << has_history << prepare;
+      }
+}
+
 TEST_F(Derivatives, TangentIsTheEquationsByHand) {
   cellc_kernel* const kernel = decay();
   Call call(kernel, CELLC_TANGENT, shape());

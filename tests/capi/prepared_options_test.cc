@@ -155,7 +155,6 @@ TEST_F(PreparedOptions, WhatTheDriverWroteIsVerified) {
   look("y", 1);
   EXPECT_GT(far, 1e-9);
   EXPECT_NEAR(run.report.verified, far, 1e-3 * far);
-  // A wrong number is found: of a step that the driver has not written.
   EXPECT_LT(run.report.verified, 1e-5);
 }
 
