@@ -156,6 +156,7 @@ std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied
   // Where weights rest in clusters of several blocks.
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {4, 2, 256}});
   ways.push_back({&adjoint, Dtype::F64, Strategy::Persistent, true, {2, 1, 256}});
+  ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {3, 2, 256, PersistentWish::Exchange::Group}});
   return ways;
 }
 

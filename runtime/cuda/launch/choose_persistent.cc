@@ -93,6 +93,10 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
     const Axis& axis = r.plan.cell.graph.axis(r.plan.cell.graph.axis(r.plan.split_axis).extent_of);
     parts = axis.fixed ? *axis.fixed : r.lengths.at(r.plan.cell.graph.axis(r.plan.split_axis).extent_of);
   }
+  if (kernels.empty()) {
+    choice.reason = "it has no states";
+    return choice;
+  }
   double best = std::numeric_limits<double>::infinity();
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](int blocks, bool grouped) {
@@ -101,8 +105,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
     const double at_once = blocks == 1 ? r.card.multiprocessors
                            : grouped   ? r.card.multiprocessors / blocks
                                        : std::max(1.0, std::floor(0.92 * r.card.multiprocessors / blocks));
-    for (int slots = 1; slots <= 32; slots = slots < 8 ? slots + 1 : slots + 8) {
-      if (r.wish.slots && r.wish.slots != slots) continue;
+    for (int slots = std::max(1, r.wish.slots); slots <= 32; slots = slots < 8 ? slots + 1 : slots + 8) {
       const std::int64_t clusters = (r.sequences + slots - 1) / slots * parts;
       for (const int threads : {256, 384, 512}) {
         if (r.wish.threads && r.wish.threads != threads) continue;
@@ -123,7 +126,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
         best = ns;
         choice.code = std::move(code);
       }
-      if (!r.wish.slots && slots >= r.sequences) break;
+      if (r.wish.slots || slots >= r.sequences) break;
     }
   };
   for (int blocks = 1; blocks <= r.most_blocks && r.wish.exchange != PersistentWish::Exchange::Group; blocks *= 2)
