@@ -8,6 +8,7 @@
 
 #include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/gradient/sum_axes.h"
@@ -201,6 +202,10 @@ BackwardTrial::BackwardTrial(const CellGraph& cell, const GradientShape& shape, 
                                symbol.line_of < 0 ? storage : arithmetic);
   }
   if (shape.echoes) echo_starts(cell, run);
+  for (const DelayLine& line : delay_lines(cell)) {
+    const auto s = static_cast<std::size_t>(line.symbol);
+    run.histories[s] = history_as_started(cell, run, s);
+  }
   const auto has_line = [&](int state) {
     for (const DelayLine& line : delay_lines(cell))
       if (line.state == state) return true;
