@@ -40,11 +40,11 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
     gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
     report.run_ms = backward.run_ms();
   };
-  // On a GPU the planner's choice holds, and so it does for segments: nothing measures others there.
+  // For segments the planner's choice holds: nothing measures others there.
   std::optional<TunedPlan> tuned;
-  if (!r.gpu && !options.recompute)
+  if (!options.recompute)
     tuned = tuned_plan(report.adjoint->cell(), report.adjoint->structure(), in_arithmetic(r.binding),
-                       strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, nullptr);
+                       strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, r.gpu);
   run_following(r, "--backward-solver", options.backward_solver, tuned, report.solve, [&](const SolveOptions& solve) {
     if (options.recompute)
       recompute(solve);
