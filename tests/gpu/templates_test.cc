@@ -71,6 +71,12 @@ extern "C" __global__ void stub_tables(const __grid_constant__ cellc::OffsetTabl
 extern "C" __global__ void stub_columns(const __grid_constant__ cellc::SumsInARow p) { cellc::columns_in_a_row(p); }
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::SumsInARow p) { cellc::products_in_a_row(p); }
 )"}},
+    {"shipped_shifts.cuh", {{"call.cuh", "gradient_arguments.cuh", "shifted_rows.cuh"}, R"(
+extern "C" __global__ void stub_earlier(const __grid_constant__ cellc::ShiftedRows p) { cellc::earlier_rows(p); }
+extern "C" __global__ void stub_later(const __grid_constant__ cellc::ShiftedRows p) { cellc::add_later_rows(p); }
+extern "C" __global__ void stub_past(const __grid_constant__ cellc::ShiftedRows p) { cellc::add_past_to_start(p); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ShiftedRows p) { cellc::add_later_history(p); }
+)"}},
     {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) {
   CELLC_DYNAMIC_SHARED(float, stages);
