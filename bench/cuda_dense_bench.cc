@@ -79,6 +79,8 @@ const std::vector<Row> kRows = {
     {"lstm256f16", kLstm, 16, 1024, {256, 256}, Dtype::F16, Products::Storage},
     {"one512", kLstm, 1, 1024, {512, 512}, Dtype::BF16, Products::Storage},
     {"long512", kLstm, 1, 16384, {512, 512}, Dtype::BF16, Products::Storage},
+    {"mid512", kLstm, 1, 8192, {512, 512}, Dtype::BF16, Products::Storage},
+    {"two512", kLstm, 2, 16384, {512, 512}, Dtype::BF16, Products::Storage},
     {"many512", kLstm, 64, 512, {512, 512}, Dtype::F16, Products::Storage},
     {"lstm256tf32", kLstm, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32},
     {"lstm256f32", kLstm, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32x3},

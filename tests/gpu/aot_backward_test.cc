@@ -236,7 +236,8 @@ TEST_P(ShippedGradients, AreThoseOfTheAdjointStepByStep) {
         if (!field.is_written()) continue;
         const auto id = static_cast<std::size_t>(field.id);
         const Array& want = field.is_history() ? expected.histories[id] : expected.symbols[id];
-        const std::string what = fmt::format("{}, {}, {} rows, gap {}", field.member, to_string(dtype), shape.offsets.back(), gap);
+        const std::string what =
+            fmt::format("{}, {}, {} rows, gap {}", field.member, to_string(dtype), shape.offsets.back(), gap);
         const double within = dtype == Dtype::F64 ? 1e-11 : 3e-5;
         expect_same(what, found[f], again[f], want, within);
         if (!one[f].shape().empty()) expect_same(what + ", alone", one[f], one[f], want, within);
