@@ -24,7 +24,7 @@ StationaryNumbers numbers_of(ProductFactors factors, Dtype dtype) {
 double exchange_ns(const PersistentShape& shape, double bytes) {
   const int blocks = shape.blocks;
   // Through memory: pieces of sixteen bytes have twelve of data, and every block reads those of all.
-  if (shape.grouped) return 850 + 0.075 * bytes * blocks * 16 / 12 + blocks;
+  if (shape.grouped) return 560 + 2 * blocks + 0.045 * bytes * blocks * 16 / 12;
   const double base = blocks == 1 ? 30 : blocks == 2 ? 260 : blocks == 4 ? 265 : blocks == 8 ? 275 : 300;
   return base + bytes * 0.11 * blocks;
 }
@@ -46,9 +46,11 @@ double step_ns(const PersistentRequest& r, const std::vector<PersistentCode>& co
         continue;
       }
       const double times = r.factors == ProductFactors::Tf32x3 ? 5 : 1;
-      // A warp's own instructions, and what does not rest in registers, 128 bytes a cycle.
-      ns += 60 + (product.shares > 1 ? 40 : 0) + product.of_warp * columns * product.steps * 6 * times +
-            product.tiles * product.shares * (product.steps - product.held) * 512 / 128 * 1.2;
+      // A warp's own instructions, of which two warps fill a scheduler, and what does not rest in registers, 128 bytes
+      // a cycle.
+      const double crowd = c.shape.grouped ? std::max(1.0, c.shape.threads / 256.0) : 1;
+      ns += 60 + (product.shares > 1 ? 40 : 0) + product.of_warp * columns * product.steps * 6 * times * crowd +
+            product.tiles * product.shares * (product.steps - product.held) * 512 / 128 * (c.shape.grouped ? 0.6 : 1.2);
     }
     // Nests; barriers, which more warps come to later; clusters that share a part of the card.
     ns += 250 + 0.3 * c.shape.threads +
