@@ -16,13 +16,21 @@ struct SemiringTransitions {
     const Real infinite = static_cast<Real>(__int_as_float(0x7f800000));
     return kKind == 4 ? infinite : -infinite;
   }
-  static CELLC_DEVICE Real sum(Real a, Real b) {
-    const Real most = a > b ? a : b, least = a > b ? b : a;
-    if constexpr (kKind == 3) return most;
-    if constexpr (kKind == 4) return least;
-    // Of two infinities the difference is no number.
-    const Real apart = a == b ? Real(0) : least - most;
-    return most + log1p(exp(apart));
+  /// first ⊕ term(j) of all j that it holds.
+  template <class Holds, class Term>
+  static CELLC_DEVICE Real sum(Real first, Holds&& held, Term&& term) {
+    Real most = first;
+    CELLC_UNROLL()
+    for (int j = 0; j < kN; ++j)
+      if (held(j)) most = (kKind == 4) == (term(j) < most) ? term(j) : most;
+    if constexpr (kKind != 5) return most;
+    // Taken off, infinity would make no number of itself.
+    const Real off = is_finite(most) ? most : Real(0);
+    Real total = exp(first - off);
+    CELLC_UNROLL()
+    for (int j = 0; j < kN; ++j)
+      if (held(j)) total += exp(term(j) - off);
+    return off + log(total);
   }
   static CELLC_DEVICE constexpr bool holds(int i, int j) { return i == j || Rule::transition(i * kN + j) >= 0; }
   static CELLC_DEVICE constexpr int place(int i, int j) { return Rule::transition(i * kN + j); }
@@ -105,21 +113,16 @@ struct SemiringTransitions {
         both.offset[i] = reached(i, before.offset);
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) {
-          Real total = zero();
-          CELLC_UNROLL()
-          for (int k = 0; k < kN; ++k)
-            if (holds(i, k) && holds(k, j)) total = sum(total, matrix[i * kN + k] + before.matrix[k * kN + j]);
-          both.matrix[i * kN + j] = total;
+          both.matrix[i * kN + j] = sum(
+              zero(), [&](int k) { return holds(i, k) && holds(k, j); },
+              [&](int k) { return matrix[i * kN + k] + before.matrix[k * kN + j]; });
         }
       }
       *this = both;
     }
     CELLC_DEVICE Real reached(int i, const Real* state) const {
-      Real total = offset[i];
-      CELLC_UNROLL()
-      for (int j = 0; j < kN; ++j)
-        if (holds(i, j)) total = sum(total, matrix[i * kN + j] + state[j]);
-      return total;
+      return sum(
+          offset[i], [&](int j) { return holds(i, j); }, [&](int j) { return matrix[i * kN + j] + state[j]; });
     }
     CELLC_DEVICE void shuffle_up(int by) {
       each([&](Real& value) { value = __shfl_up_sync(0xffffffffu, value, by); });
