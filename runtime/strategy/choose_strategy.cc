@@ -81,6 +81,8 @@ std::optional<std::string> no_scan(const Stage& stage, const std::string& states
       states);
 }
 
+bool keeps_every_shift(const Stage& stage) { return stage.semiring && stage.semiring->offsets.empty(); }
+
 bool feeds_no_state(const Stage& stage) { return stage.linear && stage.norm_bound && *stage.norm_bound == 0; }
 
 // Lanes are gathered and spread again, and a lane that mixes entries goes through its products one entry at a time
