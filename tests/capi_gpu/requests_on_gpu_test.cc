@@ -177,7 +177,7 @@ TEST_F(RequestsOnGpu, PlacesOfAllSequencesAreLookedAtFirst) {
   const auto refused = [&](cellc_direction direction, const std::vector<std::string>& own, auto change,
                            const char* says) {
     Random random(9);
-    DeviceArrays call(kernel, direction, shape, *emulator_);
+    ArraysOnGpu call(kernel, direction, shape, *emulator_);
     BySequence all(call, random, own);
     ASSERT_EQ(all.run(), CELLC_OK) << cellc_last_error();
     const Emulator::Counts before = emulator_->counts();
@@ -189,16 +189,16 @@ TEST_F(RequestsOnGpu, PlacesOfAllSequencesAreLookedAtFirst) {
   const GpuBuffer status(*emulator_, 256);
   refused(
       CELLC_FORWARD, {"W"},
-      [&](DeviceArrays& call) { call.status = reinterpret_cast<std::int32_t*>(status.address() + status.bytes() - 4); },
+      [&](ArraysOnGpu& call) { call.status = reinterpret_cast<std::int32_t*>(status.address() + status.bytes() - 4); },
       "array status: its address");
   refused(
       CELLC_BACKWARD, {"W", "gradient.W", "gradient.a"},
-      [](DeviceArrays& call) { call.forward_status = reinterpret_cast<const std::int32_t*>(4096); },
+      [](ArraysOnGpu& call) { call.forward_status = reinterpret_cast<const std::int32_t*>(4096); },
       "array status: its address");
   shape.offsets = offsets;
   refused(
       CELLC_FORWARD, {"W"},
-      [&](DeviceArrays& call) {
+      [&](ArraysOnGpu& call) {
         cellc_view& x = call.views[static_cast<std::size_t>(cellc_array_find(kernel, "x"))];
         x.data = static_cast<char*>(x.data) + 4;
       },
