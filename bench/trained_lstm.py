@@ -84,8 +84,8 @@ def main():
                 rows = model.embedding(text[: batch * steps].cuda()).view(batch, steps, UNITS)
             np.save(folder / "x.npy", rows.half().cpu().numpy())
             for solver in ("persistent", "relaxation", "auto"):
-                command = [options.cellc, "bench", CELL, "--device", "cuda", "--json", "--solver", solver, "--products",
-                           "storage", "--repeats", "5", "--input", f"x={folder / 'x.npy'}", *params]
+                command = [options.cellc, "bench", CELL, "--device", "cuda", "--json", "--solver", solver, "--dtype", "f16",
+                           "--products", "storage", "--repeats", "5", "--input", f"x={folder / 'x.npy'}", *params]
                 made = subprocess.run(command, capture_output=True, text=True)
                 if made.returncode:
                     print(f"({shape}) {solver}: {made.stderr.strip()[:300]}")
