@@ -6,7 +6,8 @@
 // torch draws them, inputs in ±1. `steps` is the time of a step; `error`: the largest of |h - h64| over all rows, h64
 // run in f64 by the sequential kernels on the same rounded data (with CELLC_BENCH_ERRORS). CELLC_BENCH_BLOCKS, _SLOTS
 // and _THREADS force a shape, CELLC_BENCH_EXCHANGE=cluster or group how blocks tell each other values;
-// CELLC_BENCH_RELAX=1 relaxes all steps instead. What torch takes for the same: against_lstm.py.
+// CELLC_BENCH_RELAX=1 relaxes all steps instead. CELLC_BENCH_STREAMS=2 also makes so many solvers run REPEATS times
+// in a row at the same time, and says how many end with other bits. What torch takes for the same: against_lstm.py.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -78,6 +79,8 @@ const std::vector<Row> kRows = {
     {"lstm256f16", kLstm, 16, 1024, {256, 256}, Dtype::F16, Products::Storage},
     {"one512", kLstm, 1, 1024, {512, 512}, Dtype::BF16, Products::Storage},
     {"long512", kLstm, 1, 16384, {512, 512}, Dtype::BF16, Products::Storage},
+    {"mid512", kLstm, 1, 8192, {512, 512}, Dtype::BF16, Products::Storage},
+    {"two512", kLstm, 2, 16384, {512, 512}, Dtype::BF16, Products::Storage},
     {"many512", kLstm, 64, 512, {512, 512}, Dtype::F16, Products::Storage},
     {"lstm256tf32", kLstm, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32},
     {"lstm256f32", kLstm, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32x3},
@@ -126,6 +129,33 @@ double time_of(Gpu& gpu, CudaSolver& solver, int repeats) {
   return times[times.size() / 2];
 }
 
+/// The same run by several solvers, each on a stream of its own, `calls` times in a row: how many end with other bits
+/// than the one at the beginning.
+int differing(Gpu& gpu, const AnalysedCell& cell, const Row& row, const BoundRun& run, const SolveOptions& options,
+              int streams, int calls) {
+  std::vector<CudaSolver> solvers;
+  std::vector<GpuStream> on;
+  for (int i = 0; i < streams; ++i) {
+    solvers.emplace_back(gpu, cell.cell, cell.structure, row.dtype).upload(run, options);
+    on.push_back(gpu.make_stream());
+  }
+  gpu.synchronize(0);
+  solvers[0].launch(0);
+  const RunOutput first = solvers[0].download(0);
+  for (int call = 0; call < calls; ++call)
+    for (int i = 0; i < streams; ++i) solvers[i].launch(on[i]);
+  int others = 0;
+  const std::size_t h = cell.cell.updates.size() - 1;
+  for (int i = 0; i < streams; ++i) {
+    const RunOutput last = solvers[i].download(on[i]);
+    bool same = true;
+    for (std::int64_t j = 0; j < last.states[h].count(); ++j)
+      same = same && last.states[h].get(j) == first.states[h].get(j);
+    others += !same;
+  }
+  return others;
+}
+
 void bench(Gpu& gpu, const Row& row, int repeats, bool errors) {
   const SourceText source("dense.cell", row.text);
   const AnalysedCell cell = analyse_text(source);
@@ -160,6 +190,9 @@ void bench(Gpu& gpu, const Row& row, int repeats, bool errors) {
       for (std::int64_t i = 0; i < got.states[h].count(); ++i)
         error = std::max(error, std::abs(got.states[h].get(i) - want.states[h].get(i)));
     }
+    if (const int streams = wish("CELLC_BENCH_STREAMS"))
+      fmt::print("{:<32} {} calls on each of {} streams: {} end with other bits\n", shape, repeats, streams,
+                 differing(gpu, cell, row, run, options, streams, repeats));
     const StageReport& stage = report.stages.at(0);
     const std::string reason = stage.plan.reason;
     fmt::print("{:<32} {:<5} {:<8} {:8.3f} ms {:7.3f} us/step  error {:.1e}  {}{}\n", shape, to_string(row.dtype),

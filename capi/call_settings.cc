@@ -15,10 +15,13 @@ thread_local const CallSettings* current = nullptr;
 
 }  // namespace
 
-CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kernel, bool forward)
+CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kernel, bool forward,
+                           const cellc_report* report)
     : solve(kernel.solve) {
-  if (kernel.on_gpu && (o.threads != 0 || o.plan || o.cancel || o.go_on || o.run_tasks))
-    throw Misuse("threads, plan, cancel, go_on and run_tasks are for kernels of the CPU");
+  if (kernel.on_gpu && o.threads != 0)
+    throw Misuse(fmt::format("{} threads: no thread of the host works for a call on a GPU; leave it 0", o.threads));
+  if (kernel.on_gpu && o.run_tasks)
+    throw Misuse("run_tasks: a call on a GPU has no tasks for threads of the host; leave it null");
   if (o.threads < 0) throw Misuse(fmt::format("{} threads: expected 0 (as the kernel) or more", o.threads));
   if (o.threads > 0) threads = o.threads;
   if (o.has_tolerance) {
@@ -50,6 +53,7 @@ CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kern
   control.host = o.host;
   control.run_tasks = o.run_tasks;
   control.pool = o.pool;
+  control.waits = report != nullptr;
 }
 
 void CallSettings::go_step_by_step() {

@@ -8,8 +8,8 @@
 namespace cellc::capi {
 
 struct CallSettings {
-  /// Throws Misuse and RequestError. `forward`: the call has strategies of its own.
-  CallSettings(const cellc_call_options& options, const CompiledCell& kernel, bool forward);
+  /// Throws Misuse and RequestError. `forward`: the call has strategies of its own. `report`: of the call, or null.
+  CallSettings(const cellc_call_options& options, const CompiledCell& kernel, bool forward, const cellc_report* report);
 
   /// Of a prepared call, which goes step by step on the calling thread where nothing else is asked for.
   void go_step_by_step();
@@ -24,6 +24,7 @@ struct CallSettings {
   RunControl control;
   bool controls = false;   ///< somebody asks, or has threads
   bool by_driver = false;  ///< of a prepared call: nothing that its driver cannot do
+  bool ahead = false;      ///< of a kernel of a GPU: the call is rehearsed, not made
 };
 
 /// Of the call that the calling thread makes; null: all is as the kernel has it.

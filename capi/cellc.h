@@ -115,7 +115,7 @@ typedef struct {
   const char* device;    /* "cpu", or null for it; "cuda", the first GPU; "cuda:1" */
   const char* cpu;       /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
   const char* solver;    /* null: "auto"; else "sequential" or another that `cellc run --help` lists */
-  int threads;           /* 0: all cores */
+  int threads;           /* of a CPU; 0: all cores */
   const char* cache_dir; /* where compiled code is kept, and what was measured: runs on a CPU then follow the plans that
                             `cellc tune` found, and costs that the first of them measures; null: nowhere */
   double tolerance;      /* 0 or less: the dtype's default; infinity and NaN are refused */
@@ -124,13 +124,19 @@ typedef struct {
   int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
                       several tolerances (docs/notes/device-scan.md has what looking costs) */
   /* Since API 1.1. */
-  const char* plan; /* of a CPU, null: the planner's choice; else as cellc_report or `cellc run --json` has it */
+  const char* plan; /* null: the planner's choice; else as cellc_report or `cellc run --json` has it */
   /* Memory for arrays on the host: null, or both. `allocate` gives null where there is none. They are called from any
    * thread that works for a call, until the kernel and its prepared calls are freed. Code and what describes a cell
    * lie elsewhere. */
   void* (*allocate)(void* allocator, size_t bytes, size_t alignment);
   void (*release)(void* allocator, void* memory, size_t bytes);
   void* allocator;
+  /* The same of a kernel of a GPU for all that its calls hold there: workspaces, tables, copies of arrays. The address
+   * is one of the GPU. They are called on threads that make calls, trim or free, also while a graph is captured where
+   * the call is the first of its kind. Kernels that are under way may still use what is released, so that, like
+   * cuMemFree, the function waits for the device before anybody else has that memory. */
+  void* (*allocate_on_device)(void* allocator, size_t bytes, size_t alignment);
+  void (*release_on_device)(void* allocator, void* memory, size_t bytes);
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);
@@ -296,7 +302,8 @@ CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, in
 CELLC_API void cellc_call_free(cellc_call* call);
 /* What a run needs besides its arrays. On a CPU a call keeps that much for every run that was under way at a time, and
  * cellc_call_trim frees it; cellc_run_in is cellc_run in memory of the caller, aligned to 64 bytes. On a GPU it is what
- * the call holds there now for all its runs, with copies of views that were taken. */
+ * the call holds there now for all its runs, with copies of views that were taken: tables that one run leaves for the
+ * next, so cellc_run_in is refused, and the caller's memory is that of allocate_on_device. */
 CELLC_API cellc_status cellc_call_workspace(cellc_call* call, int64_t* bytes);
 CELLC_API cellc_status cellc_run_in(cellc_call* call, const cellc_array* arrays, int count, void* workspace,
                                     int64_t bytes);
@@ -454,8 +461,9 @@ typedef struct {
 } cellc_view;
 
 /* How one call goes, in the place of what the kernel was compiled with. All zeros but `size`: as the kernel. On a GPU
- * solver, tolerance, iterations and verify, which copies all arrays to the host; the others are refused. There the
- * first call of a kind compiles and allocates, and a kernel keeps workspaces of the last few shapes and options. */
+ * `threads` and `run_tasks` are refused, as no thread of the host works for a call, and `verify` copies all arrays to
+ * the host. There the first call of a kind compiles and allocates, and a kernel keeps workspaces of the last few shapes
+ * and options. */
 typedef struct {
   size_t size;
   int threads; /* 0: as the kernel */
@@ -470,7 +478,12 @@ typedef struct {
   /* The call is asked between pieces of work, some 4096 steps of a sequence long, on any of its threads: whether
    * *cancel is not 0, which any thread may set; and, on the thread that called, whether go_on(host, rows) is 0. rows
    * are the steps that were walked so far, of all sequences and of every iteration. Then it ends with CELLC_CANCELLED:
-   * its results hold any numbers, all else is as before. Null: nobody asks. */
+   * its results hold any numbers, all else is as before. Null: nobody asks.
+   *
+   * On a GPU both are asked on the thread that called, before each kernel is queued, and rows are the kernels that were
+   * queued before. With a report those have ended, as the call then waits for each of them. Without one nobody waits:
+   * a call that is cancelled queues nothing more, and what it has queued runs to its end, on the stream or in the
+   * graph that is captured, which is then of no use. */
   const volatile int* cancel;
   int (*go_on)(void* host, int64_t rows);
   void* host;
@@ -508,6 +521,11 @@ CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* re
  * `shape` has, whatever the steps and the data, and with `prepared` not 0 also what cellc_prepare needs; of a kernel of
  * a GPU for this shape, without gaps. Takes as long as the compilations. */
 CELLC_API cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* shape, int prepared);
+/* The same for calls like this one: of its direction and options, and with the same arrays null. No array is read or
+ * written, and its report and status are not looked at. Of a kernel of the CPU arrays need no memory, only a pointer
+ * that is not null; what is compiled serves all steps and strides. On a GPU it serves this shape, these strides and
+ * this alignment, and also allocates, so that such a call only queues kernels, as a graph wants it. */
+CELLC_API cellc_status cellc_compile_request(cellc_kernel* kernel, const cellc_request* request);
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
 /* cellc_run of a request, with a report and options where it has them: `direction` and `shape` are not read, as the

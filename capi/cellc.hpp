@@ -145,6 +145,12 @@ class Kernel {
     check(cellc_call_array_shape(get(), direction, &of, number, all.data(), rank, &rank));
     return all;
   }
+  /* As cellc_compile_ahead and cellc_kernel_trim. */
+  void compile_ahead(const Shape& shape, bool prepared = false) const {
+    const cellc_shape of = shape.get();
+    check(cellc_compile_ahead(get(), &of, prepared));
+  }
+  void trim() const { check(cellc_kernel_trim(get())); }
   std::string inspect_json() const {
     const char* text = cellc_inspect_json(get());
     if (!text) throw Error(CELLC_WRONG_USAGE);
@@ -211,20 +217,42 @@ class Call {
     if (!forward_status.empty() && static_cast<std::int64_t>(forward_status.size()) < shape.sequences)
       throw Error(CELLC_WRONG_USAGE, CELLC_ERROR_REQUEST, "the status of the forward run is of fewer sequences");
     Report report;
+    cellc_request request = request_of(shape);
+    request.forward_status = forward_status.empty() ? nullptr : forward_status.data();
+    request.report = &report;
+    check(cellc_apply(kernel_.get(), &request));
+    return report;
+  }
+  /* On arrays of the kernel's GPU: queued on a stream of the caller's, and nobody waits. `status`, of a forward call,
+   * and `forward_status`, of the others, are memory of the GPU, or null. */
+  void queue(void* stream, std::int32_t* status = nullptr, const std::int32_t* forward_status = nullptr) {
+    const cellc_shape shape = shape_.get();
+    cellc_request request = request_of(shape);
+    request.on_stream = 1;
+    request.stream = stream;
+    request.status = status;
+    request.forward_status = forward_status;
+    check(cellc_apply(kernel_.get(), &request));
+  }
+  /* What such calls need is compiled, and of a GPU allocated (cellc_compile_request). */
+  Call& compile() {
+    const cellc_shape shape = shape_.get();
+    const cellc_request request = request_of(shape);
+    check(cellc_compile_request(kernel_.get(), &request));
+    return *this;
+  }
+
+ private:
+  cellc_request request_of(const cellc_shape& shape) const {
     cellc_request request;
     cellc_request_init(&request);
     request.direction = direction_;
     request.shape = &shape;
     request.arrays = views_.data();
     request.count = static_cast<int>(views_.size());
-    request.forward_status = forward_status.empty() ? nullptr : forward_status.data();
-    request.report = &report;
     request.options = options();
-    check(cellc_apply(kernel_.get(), &request));
-    return report;
+    return request;
   }
-
- private:
   struct Place {
     std::vector<std::int64_t> lengths, strides;
   };
@@ -271,6 +299,12 @@ class PreparedCall {
     handle_.reset(made);
   }
   cellc_call* get() const { return handle_.get(); }
+  std::int64_t workspace() const { /* as cellc_call_workspace */
+    std::int64_t bytes = 0;
+    check(cellc_call_workspace(get(), &bytes));
+    return bytes;
+  }
+  void trim() const { check(cellc_call_trim(get())); }
   /* On the arrays of a call of the same kernel and shape. */
   void run(const Call& arrays) const {
     check(cellc_run_views(get(), arrays.views().data(), static_cast<int>(arrays.views().size())));

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "capi/call_settings.h"
+#include "capi/compile_ahead.h"
 #include "capi/gpu_call.h"
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
@@ -38,7 +39,13 @@ class DerivativeCall {
   double backward(AdjointPlan& plan, SolveReport& report) {
     const Clock::time_point start = Clock::now();
     auto solver = plan.on_cpu.take([&] { return std::make_unique<BackwardOnCpu>(plan.run, kernel_.compile); });
-    Gradients gradients = solver->run(run(), states_, cotangents(), options(), report);
+    Gradients gradients;
+    try {
+      gradients = solver->run(run(), states_, cotangents(), options(), report);
+    } catch (const SolverError&) {
+      plan.on_cpu.give(std::move(solver));  // has code of other ways
+      throw;
+    }
     through_defaults(cell_, run(), bound_.given, gradients);
     put_gradients(gradients);
     gradients = {};  // shares memory with what the solver keeps
@@ -54,11 +61,20 @@ class DerivativeCall {
     compile.dtype = arithmetic_of(compile.dtype);
     auto solver =
         plan.on_cpu.take([&] { return std::make_unique<Solver>(plan.run.cell(), plan.run.structure(), compile); });
-    const RunOutput output = solver->run(plan.run.bind(run(), states_, direction, compile.dtype), options(), report);
+    RunOutput output;
+    try {
+      output = solver->run(plan.run.bind(run(), states_, direction, compile.dtype), options(), report);
+    } catch (const SolverError&) {
+      plan.on_cpu.give(std::move(solver));
+      throw;
+    }
     plan.on_cpu.give(std::move(solver));
     put_tangents(output);
     return since(start);
   }
+
+  /// Runs from now on go so, but for the tolerance.
+  void go_by(const SolveOptions& solve) { solve_ = solve; }
 
   /// How gradients move along the direction of a tangent call of the same run, which writes its own results too.
   void curvature(const DerivativeCall& along) const {
@@ -78,7 +94,7 @@ class DerivativeCall {
   const BoundRun& run() const { return bound_.binding.run; }
   /// What pins the forward run says nothing of another cell; tolerances hold for both.
   SolveOptions options() const {
-    SolveOptions solve;
+    SolveOptions solve = solve_;
     const CallSettings* const settings = call_settings();
     solve.tolerance = settings && settings->tolerance ? settings->tolerance : kernel_.solve.tolerance;
     return solve;
@@ -203,6 +219,7 @@ class DerivativeCall {
   const HostArrays arrays_;
   const HostArrays::Bound bound_;
   RunOutput states_;
+  SolveOptions solve_;
 };
 
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const DirectedCall& call, const Shape& shape,
@@ -284,7 +301,8 @@ cellc_status curvature_on_cpu(cellc_kernel* kernel, const cellc_shape* shape, co
                               int backward_count, const cellc_array* tangent, int tangent_count,
                               const std::int32_t* forward_status) {
   if (kernel && kernel->open && kernel->body->on_gpu)
-    return failed(CELLC_WRONG_USAGE, "gradients of gradients are for the CPU");
+    return failed(CELLC_WRONG_USAGE,
+                  "gradients of gradients are for the CPU: compile the cell for the device \"cpu\" besides");
   return differentiate(
       kernel, CallDirection::Backward, shape, backward, backward_count, nullptr, [&](const CheckedCall& b) {
         check_converged(forward_status, b.shape);
@@ -310,6 +328,8 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
     const SolveOptions& solve = solve_on_gpu(c.kernel);
     const std::shared_ptr<CallPool> pool =
         c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint, solve) : gpu.kept(c.shape, c.call, *c.tangent, solve);
+    if (const CallSettings* const settings = call_settings(); settings && settings->ahead)
+      return pool->rehearse(places, 0);
     if (!report) return pool->run(places, on, 0, nullptr);
     if (status && !gpu.gpu().capturing(on)) {
       std::vector<std::int32_t> found(static_cast<std::size_t>(c.shape.sequences));
@@ -325,6 +345,23 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
 }
 
 }  // namespace
+
+cellc_status compile_derivatives(cellc_kernel* kernel, CallDirection direction, const cellc_shape& shape,
+                                 const cellc_array* arrays, int count) {
+  return differentiate(kernel, direction, &shape, arrays, count, nullptr, [&](const CheckedCall& c) {
+    DerivativeCall run(c.kernel, c.call, c.shape, c.expected, c.arrays);
+    const Structure& derived = c.adjoint ? c.adjoint->run.structure() : c.tangent->run.structure();
+    run_every_way({}, derived.stages.size(), [&](const SolveOptions& by) {
+      SolveReport report;
+      run.go_by(by);
+      if (c.adjoint)
+        run.backward(*c.adjoint, report);
+      else
+        run.tangent(*c.tangent, report);
+    });
+  });
+}
+
 }  // namespace cellc::capi
 
 using namespace cellc;

@@ -70,6 +70,10 @@ bool run_on_gpu(CompiledCell& kernel, const std::shared_ptr<CallPool>& own, cons
   if (verifies) check_verifiable(report);
   const SolveOptions& solve = solve_on_gpu(kernel);
   const std::shared_ptr<CallPool> pool = own && !settings ? own : kernel.on_gpu->kept(shape, solve);
+  if (settings && settings->ahead) {
+    pool->rehearse(places, on_device);
+    return true;
+  }
   if (!report) {
     pool->run(places, on, on_device, nullptr);
     return true;

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "capi/call_settings.h"
+#include "capi/callers_device_memory.h"
 #include "capi/guard.h"
 #include "compiler/derive/default_cells.h"
 #include "compiler/inspect.h"
@@ -37,6 +38,8 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr,
                                            nullptr,
+                                           nullptr,
+                                           nullptr,
                                            nullptr};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
 constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan);
@@ -62,6 +65,8 @@ void keep_options(CompiledCell& kernel, const cellc_options& given) {
                             &kernel.options.cache_dir, &kernel.options.plan})
     if (*text) *text = kernel.texts.emplace_back(*text).c_str();
   if (!given.allocate != !given.release) throw Misuse("options: allocate and release are needed both, or neither");
+  if (!given.allocate_on_device != !given.release_on_device)
+    throw Misuse("options: allocate_on_device and release_on_device are needed both, or neither");
   if (given.allocate) kernel.memory = HostMemory{given.allocate, given.release, given.allocator};
 }
 
@@ -101,21 +106,24 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->hash = hash_of(kernel->analysed.source.text());
-  if (options.plan) {
-    if (device != "cpu") throw Misuse("options: a plan is for kernels of the CPU");
+  if (options.plan)
     kernel->solve.plan = read_plan(options.plan, "options.plan", kernel->analysed.structure.stages.size());
-  }
   kernel->layout = call_layout(kernel->cell());
   kernel->forward = directed_call(kernel->cell(), kernel->layout, CallDirection::Forward);
   kernel->backward = directed_call(kernel->cell(), kernel->layout, CallDirection::Backward);
   kernel->tangent = directed_call(kernel->cell(), kernel->layout, CallDirection::Tangent);
   kernel->derivatives.emplace(kernel->cell(), kernel->backward, kernel->tangent, device != "cpu");
   kernel->least = least_lengths(kernel->cell());
+  if (device == "cpu" && options.allocate_on_device)
+    throw Misuse("options: allocate_on_device is for kernels of a GPU; on the CPU arrays are of `allocate`");
   if (device != "cpu") {
     if (options.cpu)
       throw Misuse(fmt::format("the kernel is for device '{}' and names a processor, '{}'", device, options.cpu));
-    kernel->on_gpu.emplace(gpu_named(device, kernel->compile.cache_directory), kernel->analysed, kernel->compile.dtype,
-                           kernel->solve);
+    std::shared_ptr<Gpu> gpu = gpu_named(device, kernel->compile.cache_directory);
+    if (options.allocate_on_device)
+      gpu = std::make_shared<CallersDeviceMemory>(
+          std::move(gpu), HostMemory{options.allocate_on_device, options.release_on_device, options.allocator});
+    kernel->on_gpu.emplace(std::move(gpu), kernel->analysed, kernel->compile.dtype, kernel->solve);
   }
   return kernel;
 }

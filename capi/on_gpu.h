@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "capi/derivatives.h"
 #include "compiler/front_end.h"
@@ -54,6 +56,7 @@ class GpuKernel {
     std::optional<double> tolerance;
     int max_iterations = 0;
     std::optional<int> fixed_iterations;
+    std::vector<std::tuple<Strategy, std::int64_t, std::int64_t>> plan;  ///< by stage, where pinned
     bool operator==(const Wish&) const = default;
   };
   static Wish wish_of(const SolveOptions& solve);

@@ -22,7 +22,10 @@ namespace {
 using Scratch = std::uint64_t*;
 constexpr std::size_t kScratchAlignment = 64;
 
-constexpr const char* kNoWorkspace = "the call is of a kernel of a GPU, which keeps its workspaces there";
+constexpr const char* kNoWorkspace =
+    "the call is of a kernel of a GPU, where a workspace holds what one run leaves for the next: compile the kernel "
+    "with "
+    "options.allocate_on_device, and all of it is the caller's memory";
 
 /// All that a call needs but its pointers. Not written after it was made, apart from the pool.
 struct PreparedCall {
@@ -204,7 +207,7 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
     cellc_call_options none{};
     none.size = sizeof none;
     settings.emplace(sized(r.options ? r.options : &none, cellc_call_options{}, sizeof none, "the options of the call"),
-                     k, direction == CallDirection::Forward);
+                     k, direction == CallDirection::Forward, r.report);
     if (!call.on_gpu) settings->go_step_by_step();
   }
   if (by_sequence || (settings && !settings->by_driver)) {
@@ -352,9 +355,13 @@ cellc_status cellc_run_in(cellc_call* handle, const cellc_array* arrays, int cou
 }
 
 cellc_status cellc_call_trim(cellc_call* call) {
-  const cellc_status unusable = check_call(call);
-  if (unusable == CELLC_OK) call->body->trim();
-  return unusable;
+  if (const cellc_status unusable = check_call(call)) return unusable;
+  return guarded([&] {
+    if (call->body->on_gpu)
+      call->body->on_gpu->trim();
+    else
+      call->body->trim();
+  });
 }
 
 void cellc_call_free(cellc_call* call) {

@@ -300,7 +300,7 @@ cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
     std::optional<CallSettings> settings;
     if (r.options)
       settings.emplace(sized(r.options, cellc_call_options{}, sizeof(cellc_call_options), "the options of the call"), k,
-                       r.direction == CELLC_FORWARD);
+                       r.direction == CELLC_FORWARD, r.report);
     status = apply(kernel, r, settings ? &*settings : nullptr);
   });
   return outcome == CELLC_OK ? status : outcome;

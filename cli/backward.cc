@@ -4,6 +4,7 @@
 #include "cli/request.h"
 #include "runtime/cpu/recompute_backward.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
+#include "runtime/cuda/launch/recompute_on_gpu.h"
 #include "runtime/evaluate/reference_gradients.h"
 #include "runtime/gradient/name_gradients.h"
 
@@ -22,21 +23,28 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
   const auto recompute = [&](const SolveOptions& solve) {
     SolveOptions again;
     again.tolerance = r.solve.tolerance;
-    RecomputeBackward backward(cell, r.loaded.structure, *report.adjoint, r.compile);
-    gradients = backward.run(r.binding.run, cotangents, again, solve, report.solve);
-    report.run_ms = backward.run_ms();
-    report.segment = backward.segment();
+    const auto run = [&](auto&& backward, const SolveOptions& how) {
+      gradients = backward.run(r.binding.run, cotangents, again, how, report.solve);
+      report.run_ms = backward.run_ms();
+      report.segment = backward.segment();
+    };
+    if (!r.gpu) return run(RecomputeBackward(cell, r.loaded.structure, *report.adjoint, r.compile), solve);
+    SolveOptions on_gpu = solve;
+    on_gpu.products = again.products = derivative_products(solve.products, r.binding.dtype);
+    RecomputeOnGpu backward(*r.gpu, cell, r.loaded.structure, *report.adjoint, r.binding.dtype, r.compile.derive);
+    run(backward, on_gpu);
+    report.device_bytes = backward.device_bytes();
   };
   const auto take = [&](auto&& backward, SolveOptions solve) {
     solve.products = derivative_products(solve.products, r.binding.dtype);
     gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
     report.run_ms = backward.run_ms();
   };
-  // On a GPU the planner's choice holds, and so it does for segments: nothing measures others there.
+  // For segments the planner's choice holds: nothing measures others there.
   std::optional<TunedPlan> tuned;
-  if (!r.gpu && !options.recompute)
+  if (!options.recompute)
     tuned = tuned_plan(report.adjoint->cell(), report.adjoint->structure(), in_arithmetic(r.binding),
-                       strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, nullptr);
+                       strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, r.gpu);
   run_following(r, "--backward-solver", options.backward_solver, tuned, report.solve, [&](const SolveOptions& solve) {
     if (options.recompute)
       recompute(solve);

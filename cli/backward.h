@@ -19,6 +19,7 @@ struct BackwardReport {
   SolveReport solve;
   double run_ms = 0;
   std::int64_t segment = 0;                           ///< steps that were run again at a time; 0: none were
+  std::int64_t device_bytes = 0;                      ///< on a GPU, then: the most that was held there
   std::vector<std::pair<std::string, Array>> arrays;  ///< grad.NAME
   std::optional<Deviation> verified;                  ///< against reference_gradients
 };

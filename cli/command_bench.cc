@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "cli/command.h"
@@ -21,7 +22,7 @@ namespace {
 /// A device, and what it made of the cell; `unavailable`: why there is none.
 struct BenchedDevice {
   std::string device, processor, unavailable;
-  Bench bench, backward;
+  Bench bench, backward, both;
 };
 
 /// What is timed of a cell: its runs, or those of its adjoint.
@@ -128,10 +129,21 @@ std::string json_of(const LoadedCell& loaded, const Binding& binding, const Bind
       device["backward"] = bench_json(d.backward, backward);
       device["backward"]["read_bytes"] = backward.read;
       device["backward"]["written_bytes"] = backward.written;
+      if (!d.both.strategies.empty()) {
+        const double ms = d.both.strategies[0].ms, floor = d.both.floor_ms;
+        device["both"] = {{"floor_ms", floor}, {"ms", ms}, {"ratio", floor > 0 ? json(ms / floor) : json()}};
+      }
     }
     object["devices"].push_back(device);
   }
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+/// How long a strategy took; nullopt: it was not asked for, or is refused.
+std::optional<double> ms_of(const Bench& bench, Strategy strategy) {
+  for (const BenchedStrategy& s : bench.strategies)
+    if (s.strategy == strategy && !s.refused) return s.ms;
+  return std::nullopt;
 }
 
 /// A cell with outs is a layer of which they are read, and the finals to go on from.
@@ -200,6 +212,11 @@ int command_bench(const BenchOptions& options) {
   const Timed forward{"forward", loaded.cell, loaded.structure, traffic};
   const Timed backward{"backward", adjoint.cell(), adjoint.structure(),
                        backward_traffic_of(adjoint, binding.run, binding.dtype)};
+  const Timed both{
+      "both",
+      adjoint.cell(),
+      adjoint.structure(),
+      {traffic.read + backward.traffic.read, traffic.written + backward.traffic.written, traffic.step_channels}};
   const auto measure = [&](const Timed& timed, TimedCell& cell) {
     const auto told = [&](const Bench& so_far) { print(last_row(timed, cell, so_far)); };
     return bench_cell(cell, static_cast<int>(timed.structure.stages.size()), timed.traffic, strategies, solve,
@@ -212,7 +229,17 @@ int command_bench(const BenchOptions& options) {
     device.processor = ahead->processor();
     device.bench = measure(forward, *ahead);
     ahead.reset();
-    device.backward = measure(backward, *back());
+    const std::unique_ptr<TimedCell> behind = back();
+    device.backward = measure(backward, *behind);
+    const auto there = ms_of(device.bench, Strategy::Auto), home = ms_of(device.backward, Strategy::Auto);
+    if (!there || !home) return;
+    device.both.floor_ms = behind->floor_ms(both.traffic, options.repeats);
+    print(last_row(both, *behind, device.both));
+    BenchedStrategy& sum = device.both.strategies.emplace_back();
+    sum.strategy = Strategy::Auto;
+    sum.ms = *there + *home;
+    sum.report.converged = true;
+    print(last_row(both, *behind, device.both));
   };
   if (options.device != "cuda")
     measure_both(timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run),

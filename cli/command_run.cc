@@ -40,8 +40,6 @@ void refuse_unavailable(const RunOptions& options) {
   if (options.backward_solver != "auto" && options.cotangents.empty())
     throw UsageError("--backward-solver: only with --cotangent");
   if (options.recompute && options.cotangents.empty()) throw UsageError("--recompute: only with --cotangent");
-  if (options.recompute && options.device == "cuda")
-    throw UsageError("--recompute runs on CPUs only; use --device cpu");
   if (options.tangent_solver != "auto" && options.tangents.empty())
     throw UsageError("--tangent-solver: only with --tangent");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
@@ -106,8 +104,7 @@ void refuse_unkept(const RunOptions& options, const CellGraph& cell, const Wante
       AdjointRun(cell, results_with(cotangents)).check_kept(wanted);
     if (!options.tangents.empty()) TangentRun(cell, moved_symbols(direction)).check_kept(wanted);
   } catch (const RequestError& e) {
-    throw UsageError(fmt::format("--write: {}{}", e.what(),
-                                 options.cotangents.empty() || options.device == "cuda" ? "" : ", or use --recompute"));
+    throw UsageError(fmt::format("--write: {}{}", e.what(), options.cotangents.empty() ? "" : ", or use --recompute"));
   }
 }
 
@@ -130,7 +127,7 @@ class RunOfCell {
     // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
     const bool own_kernels = edited_ || !options.write_kernels.empty();
     if (own_kernels) solve.persistent.blocks = -1;  // what is edited is written without lengths
-    if (own_kernels || options.device != "auto" || (is_on_gpu(solve.solver) && !options.recompute))
+    if (own_kernels || options.device != "auto" || is_on_gpu(solve.solver))
       gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
   }
 

@@ -124,17 +124,21 @@ int command_tune(const TuneOptions& options) {
                shape_range(loaded.cell, loaded.structure, binding.run));
   tune(*timed, binding, options, solve, compile.cache_directory, forward);
   object.update(found_json(forward));
-  if (!found.gpu && !loaded.cell.updates.empty()) {
+  if (!loaded.cell.updates.empty()) {
     timed.reset();
-    const AdjointRun adjoint(loaded.cell, results_with(random_cotangents(loaded.cell, binding.run, binding.dtype, 1)),
-                             compile.derive);
+    const AdjointRun adjoint(
+        loaded.cell, results_with(random_cotangents(loaded.cell, binding.run, binding.dtype, 1), found.gpu != nullptr),
+        compile.derive);
     if (!options.json)
       fmt::print("\nbackward    with cotangents of {}\n", loaded.cell.outs.empty() ? "states" : "outs");
     // Tolerances of states by name are of the forward run.
     SolveOptions of_adjoint;
     of_adjoint.tolerance = options.tolerance;
     Tuned backward{adjoint.cell(), adjoint.structure()};
-    timed = timed_backward_on_cpu(loaded.cell, loaded.structure, adjoint, compile, binding.run);
+    of_adjoint.products = solve.products;
+    timed = found.gpu ? timed_backward_on_gpu(*found.gpu, loaded.cell, loaded.structure, adjoint, binding.dtype,
+                                              binding.run, &loaded.source)
+                      : timed_backward_on_cpu(loaded.cell, loaded.structure, adjoint, compile, binding.run);
     tune(*timed, in_arithmetic(binding), options, of_adjoint, compile.cache_directory, backward);
     object["backward"] = found_json(backward);
   }

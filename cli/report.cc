@@ -279,6 +279,7 @@ std::string run_json(const RunReport& report) {
   if (report.backward) {
     object["backward"] = following_json(*report.backward);
     if (report.backward->segment > 0) object["backward"]["recomputed_segment"] = report.backward->segment;
+    if (report.backward->device_bytes > 0) object["backward"]["device_bytes"] = report.backward->device_bytes;
   }
   if (report.tangent) object["tangent"] = following_json(*report.tangent);
   if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;

@@ -199,6 +199,13 @@ Json structure_json(const CellGraph& cell, const Stage& s) {
   return j;
 }
 
+std::string places_text(const CellGraph& cell, const std::vector<Index>& at) {
+  std::string text;
+  for (const Index& i : at)
+    text += (text.empty() ? "" : ",") + (i.is_axis() ? cell.graph.axis(i.axis).name : std::to_string(i.literal));
+  return text;
+}
+
 /// The parts that the stage was proved to consist of, as texts of the cell language; null where it has no such form.
 Json normal_form_json(const CellGraph& cell, const Stage& stage, ExpressionPrinter& printer) {
   const auto text = [&](NodeId node) {
@@ -212,6 +219,21 @@ Json normal_form_json(const CellGraph& cell, const Stage& stage, ExpressionPrint
     return {{"kind", "clip"}, {"a", text(m->a)}, {"b", text(m->b)}, {"low", text(m->low)}, {"high", text(m->high)}};
   if (const auto& m = stage.moebius)
     return {{"kind", "moebius"}, {"a", text(m->a)}, {"b", text(m->b)}, {"c", text(m->c)}, {"d", text(m->d)}};
+  if (const auto& m = stage.semiring) {
+    Json form{{"kind", to_string(stage.scannable)}, {"terms", Json::array()}, {"offsets", Json::array()}};
+    for (const SemiringMap::Term& t : m->terms) {
+      Json over = Json::array();
+      for (const AxisId a : t.bound) over.push_back(cell.graph.axis(a).name);
+      form["terms"].push_back({{"row", name(t.row)},
+                               {"col", name(t.column)},
+                               {"text", text(t.coefficient)},
+                               {"at", places_text(cell, t.at)},
+                               {"over", over}});
+    }
+    for (const SemiringMap::Offset& o : m->offsets)
+      form["offsets"].push_back({{"row", name(o.row)}, {"text", text(o.value)}});
+    return form;
+  }
   if (!stage.low_rank) return nullptr;
   Json form{{"kind", "low-rank"}, {"diagonal", Json::array()}, {"products", Json::array()}};
   for (const LowRankForm::Diagonal& d : stage.low_rank->diagonal)
@@ -227,10 +249,7 @@ Json normal_form_json(const CellGraph& cell, const Stage& stage, ExpressionPrint
   return form;
 }
 
-const char* scan_name(Scannable s) {
-  static const char* const names[] = {nullptr, "affine", "clip", "moebius"};
-  return names[static_cast<int>(s)];
-}
+const char* scan_name(Scannable s) { return s == Scannable::No ? nullptr : to_string(s); }
 
 std::string join(const std::vector<std::string>& parts, const char* separator) {
   std::string text;
@@ -421,6 +440,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
       facts.push_back(fmt::format("mask of {0} x {0}", s.states.size()));
     else if (s.states.size() > 1)
       facts.push_back("mask " + join(mask_text(s.mask), " "));
+    if (is_semiring(s.scannable)) facts.push_back(std::string("linear over ") + semiring_text(s.scannable));
     if (scan_name(s.scannable)) facts.push_back(std::string("scan: ") + scan_name(s.scannable));
     if (s.rotation) facts.push_back("scaled rotation");
     facts.push_back(s.norm_bound ? fmt::format("block norm at most {:.4g}", *s.norm_bound)

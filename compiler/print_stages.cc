@@ -47,6 +47,18 @@ std::string print_forms(const CellGraph& cell, const Stage& stage) {
   if (stage.moebius)
     text += fmt::format("  (a*s + b)/(c*s + d): a = {}; b = {}; c = {}; d = {}\n", spelled(stage.moebius->a),
                         spelled(stage.moebius->b), spelled(stage.moebius->c), spelled(stage.moebius->d));
+  if (stage.semiring) {
+    for (const SemiringMap::Term& t : stage.semiring->terms) {
+      std::string at, over;
+      for (const Index& i : t.at)
+        at += (at.empty() ? "" : ",") + (i.is_axis() ? cell.graph.axis(i.axis).name : std::to_string(i.literal));
+      for (const AxisId a : t.bound) over += (over.empty() ? ", over " : ", ") + cell.graph.axis(a).name;
+      text += fmt::format("  {} term {}'/{}[{}]: {}{}\n", semiring_text(stage.scannable), name(t.row), name(t.column),
+                          at, spelled(t.coefficient), over);
+    }
+    for (const SemiringMap::Offset& o : stage.semiring->offsets)
+      text += fmt::format("  {} offset {}': {}\n", semiring_text(stage.scannable), name(o.row), spelled(o.value));
+  }
   if (!stage.low_rank) return text;
   for (const LowRankForm::Diagonal& d : stage.low_rank->diagonal)
     text += fmt::format("  diagonal {}'/{}: {}\n", name(d.row), name(d.column), spelled(d.coefficient));
@@ -136,12 +148,11 @@ std::string print_structure(const CellGraph& cell, const Structure& s) {
     for (std::size_t k = 0; k < t.inputs_from.size() && k < kMostInputs; ++k)
       inputs += fmt::format(" {}:{}", t.inputs_from[k].stage, to_string(t.inputs_from[k].kind));
     if (t.inputs_from.size() > kMostInputs) inputs += fmt::format(" and {} more", t.inputs_from.size() - kMostInputs);
-    static const char* const scans[] = {"no", "affine", "clip", "moebius"};
     text += fmt::format("stage {} {{{}}}{}\n", i, states, static_cast<int>(i) == s.widest ? "  widest" : "");
     text += fmt::format("  class {}, block {}{}\n", to_string(t.kind), t.block.text,
                         t.rank ? ", rank " + t.rank->text : "");
     text += fmt::format("  {}{}; scannable {}\n", t.linear ? "linear" : "nonlinear",
-                        t.time_invariant ? ", time-invariant" : "", scans[static_cast<int>(t.scannable)]);
+                        t.time_invariant ? ", time-invariant" : "", to_string(t.scannable));
     text += fmt::format("  lanes {}; mixed {}; mask [{}]; coefficients {}\n", names(t.channel_axes),
                         names(t.coupled_axes), mask, names(t.coefficient_axes));
     if (!inputs.empty()) text += "  inputs from" + inputs + "\n";

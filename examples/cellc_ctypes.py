@@ -5,7 +5,7 @@
     gradients = follow.backward({"x": x, "up": 0.5, "down": 0.125, **results}, {"h": np.ones_like(results["h"])})
 
 Names are those of cellc_call_array_describe: "x", "h", "h.start", "h.final", "x.lag". Arrays of steps are [sequences,
-steps, axes…], starts and finals [sequences, axes…], params [axes…].
+steps, axes…], starts and finals [sequences, axes…], params [axes…]. On the CPU, in f32, f64 and f16.
 """
 
 import ctypes as c
@@ -96,11 +96,9 @@ class Cell:
             if (array := given.get(info.name.decode())) is None:
                 continue
             for place, axis in enumerate(info.axes[: info.axis_count]):
-                found.setdefault(axis, np.shape(array)[LEADING[info.layout] + place])
-            if LEADING[info.layout] > 0 and sequences is None:
-                sequences = np.shape(array)[0]
-            if info.layout == 0 and steps is None:
-                steps = np.shape(array)[1]
+                found.setdefault(axis, np.shape(array)[np.ndim(array) - info.axis_count + place])
+            sequences = np.shape(array)[0] if LEADING[info.layout] > 0 and sequences is None else sequences
+            steps = np.shape(array)[1] if info.layout == 0 and steps is None else steps
         return Shape(lengths=ints([found[axis] for axis in range(len(self.axes))]), reverse=reverse,
                      sequences=1 if sequences is None else sequences, steps=1 if steps is None else steps)
 
@@ -108,6 +106,9 @@ class Cell:
         infos = self.arrays[direction]
         shape = self.shape(infos, given, sequences, steps, lengths, reverse)
         views, results, kept, later = (View * len(infos))(), {}, [], []
+        names = {info.name.decode(): info.written for info in infos}
+        for name in [*(name for name in given if names.get(name, 1)), *(name for name in out if not names.get(name))]:
+            raise CellcError(f"there is no array {name} to be {'read' if name in given else 'written'}")
         for number, info in enumerate(infos):
             name, dtype = info.name.decode(), DTYPES[info.dtype]
             if info.written:
@@ -118,8 +119,10 @@ class Cell:
                 continue
             else:
                 array = np.asarray(given[name], dtype)
+            if info.written and not array.flags.writeable:
+                raise CellcError(f"array {name} is read-only")
             if any(stride % dtype.itemsize for stride in array.strides) or array.dtype != dtype:  # not in entries
-                array = np.ascontiguousarray(array, dtype)
+                array = np.array(array, dtype, order="C")
                 later += [(results[name], array)] if info.written else []
             strides = [stride // dtype.itemsize for stride in array.strides]
             views[number] = View(data=array.ctypes.data, dtype=info.dtype, rank=array.ndim, lengths=ints(array.shape),
@@ -140,7 +143,8 @@ class Cell:
         """Gradients of what the forward run read, by its names. `arrays`: what it read and wrote; `cotangents`: dL/dh
         and so on, by the names of what it wrote."""
         values = {info.name.decode() for info in self.arrays[BACKWARD] if info.quantity == VALUE}
-        given = {name: array for name, array in arrays.items() if name in values}
+        others = {info.name.decode() for info in self.arrays[FORWARD]} - values  # that gradients do not read
+        given = {name: array for name, array in arrays.items() if name not in others}
         given |= {"cotangent." + name: array for name, array in cotangents.items()}
         out = {"gradient." + name: array for name, array in out.items()}
         return {name[len("gradient."):]: array for name, array in self.run(BACKWARD, given, out, **sizes).items()}

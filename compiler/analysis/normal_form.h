@@ -65,4 +65,21 @@ struct MoebiusMap {
   NodeId a, b, c, d;
 };
 
+/// New states as sums of a semiring: the greatest, the least or the log of the sum of exponentials (⊕) of
+///   coefficient + s[at]  over `bound`, by term,  and of an offset.
+struct SemiringMap {
+  struct Term {
+    int row = 0, column = 0;       ///< positions in updates
+    std::vector<Index> at;         ///< how the column is read: axes of the row, of `bound`, or a literal
+    std::vector<AxisId> bound;     ///< what ⊕ runs along besides
+    NodeId coefficient = kNoNode;  ///< free of the stage's states
+  };
+  struct Offset {
+    int row = 0;
+    NodeId value = kNoNode;
+  };
+  std::vector<Term> terms;
+  std::vector<Offset> offsets;
+};
+
 }  // namespace cellc

@@ -39,6 +39,15 @@ const char* to_string(StructureClass c) {
   return "";
 }
 
+const char* to_string(Scannable scannable) {
+  static const char* const names[] = {"no", "affine", "clip", "moebius", "max-plus", "min-plus", "log-plus"};
+  return names[static_cast<int>(scannable)];
+}
+
+const char* semiring_text(Scannable s) {
+  return s == Scannable::MaxPlus ? "(max, +)" : s == Scannable::MinPlus ? "(min, +)" : "(logsumexp, +)";
+}
+
 bool StageView::contains(int update) const { return std::binary_search(states.begin(), states.end(), update); }
 
 bool StageView::is_channel(AxisId axis) const {
@@ -130,6 +139,12 @@ class Analyser {
                   : r.clip    ? Scannable::Clip
                   : r.moebius ? Scannable::Moebius
                               : Scannable::No;
+    if (r.scannable == Scannable::No)
+      if (std::optional<SemiringForm> form = classify_semiring(view)) {
+        r.scannable = form->kind;
+        r.semiring = std::move(form->map);
+        why_.push_back({cell_.updates[states[0]].span, semiring_reason(view, r)});
+      }
     if (r.scannable == Scannable::Clip)
       why_.push_back({cell_.updates[states[0]].span,
                       state_names(cell_, states) + " is a clip of an affine map of itself: an exact scan"});
@@ -139,6 +154,16 @@ class Analyser {
     r.norm_bound = bounds_.of(view, true_);
     r.rotation = is_rotation(view);
     return r;
+  }
+
+  static std::string semiring_reason(const StageView& view, const Stage& stage) {
+    const char* const sum = stage.scannable == Scannable::MaxPlus   ? "greatest"
+                            : stage.scannable == Scannable::MinPlus ? "least"
+                                                                    : "logsumexp";
+    const std::size_t free = stage.semiring->offsets.size();
+    return "linear over " + std::string(semiring_text(stage.scannable)) + ": " + state_names(view.cell, view.states) +
+           " is the " + sum + " of its own values, each with something added that is free of them" +
+           (free ? ", and of values free of them" : "") + ": an exact scan";
   }
 
   // A channel axis is an index variable that every state of the stage has and that no term moves.

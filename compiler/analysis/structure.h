@@ -12,9 +12,18 @@
 namespace cellc {
 
 enum class StructureClass { Diagonal, BlockDiagonal, LowRank, IdentityPlusLowRank, DiagonalPlusLowRank, Dense };
-enum class Scannable { No, Affine, Clip, Moebius };
+/// Kinds of scans. The last three are linear over a semiring: sums are maxima, minima or logs of summed exponentials,
+/// products are sums.
+enum class Scannable { No, Affine, Clip, Moebius, MaxPlus, MinPlus, LogPlus };
 
 const char* to_string(StructureClass c);
+/// As `inspect` and `# expect:` lines name it: affine, clip, moebius, max-plus, min-plus, log-plus; "no".
+const char* to_string(Scannable scannable);
+inline bool is_semiring(Scannable s) {
+  return s == Scannable::MaxPlus || s == Scannable::MinPlus || s == Scannable::LogPlus;
+}
+/// "(max, +)"
+const char* semiring_text(Scannable s);
 
 /// A reason: a place in the source and a sentence about it.
 struct Reason {
@@ -46,6 +55,7 @@ struct Stage {
   std::optional<LowRankForm> low_rank;  ///< of low rank, with a diagonal or without
   std::optional<ClipMap> clip;          ///< of Scannable::Clip
   std::optional<MoebiusMap> moebius;    ///< of Scannable::Moebius
+  std::optional<SemiringMap> semiring;  ///< of Scannable::MaxPlus, MinPlus, LogPlus
   std::vector<NodeId> hoisted;          ///< maximal values that need only inputs, params and earlier stages
 };
 

@@ -88,6 +88,17 @@ std::optional<ClipMap> clip_map(Graph& graph, Simplifier& simplifier, NodeId upd
 /// s' = (a·s + b)/(c·s + d) with coefficients free of s, if the update of `state` (a symbol) is one.
 std::optional<MoebiusMap> moebius_map(Graph& graph, Simplifier& simplifier, NodeId update, int state);
 
+// structure_semiring.cc
+/// Of the updates `rows` (positions) as maps of their own states over a semiring; nullopt where they are none.
+/// `proved`: of a cell that this one is derived of, whose ranges showed that no factor of an exponential is negative.
+std::optional<SemiringMap> semiring_map(CellGraph& cell, Simplifier& simplifier, const std::vector<int>& rows,
+                                        Scannable kind, bool proved);
+struct SemiringForm {
+  Scannable kind = Scannable::No;
+  SemiringMap map;
+};
+std::optional<SemiringForm> classify_semiring(const StageView& stage);
+
 // interval.cc
 class IntervalEvaluator;
 class NormBounds {

@@ -374,7 +374,8 @@ CudaLaneCode emit_cuda_step_with_transition(const TransitionCell& transitions, A
     rows.push_back(joined(row, ", "));
     row.clear();
   };
-  if (transitions.kind == Scannable::Affine) {
+  const bool matrix = transitions.kind == Scannable::Affine || is_semiring(transitions.kind);
+  if (matrix) {
     const std::size_t n = transitions.position.size();
     for (std::size_t i = 0; i < n; ++i)
       for (std::int64_t r = 0; r < entries(i); ++r) {
@@ -388,6 +389,9 @@ CudaLaneCode emit_cuda_step_with_transition(const TransitionCell& transitions, A
         code.map_numbers += 1;  // the shift
         end_row();
       }
+    for (std::size_t i = 0; i < transitions.offset.size(); ++i)
+      for (std::int64_t r = 0; r < entries(i); ++r) row.push_back(place(transitions.offset[i], r));
+    if (!row.empty()) end_row();
   } else {
     for (std::int64_t e = 0; e < entries(0); ++e) {
       for (int m : transitions.map) row.push_back(place(m, e));
@@ -395,12 +399,11 @@ CudaLaneCode emit_cuda_step_with_transition(const TransitionCell& transitions, A
       end_row();
     }
   }
-  const char* kind = transitions.kind == Scannable::Clip      ? "Clip"
-                     : transitions.kind == Scannable::Moebius ? "Moebius"
-                                                              : "Affine";
+  static const char* const kinds[] = {"Affine", "Affine", "Clip", "Moebius", "MaxPlus", "MinPlus", "LogPlus"};
   code.text += fmt::format(
-      "\nstruct TransitionRule {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n",
-      kind);
+      "\nstruct TransitionRule {{\n  enum Kind {{ Affine, Clip, Moebius, MaxPlus, MinPlus, LogPlus }};\n  static "
+      "constexpr Kind kKind = {};\n",
+      kinds[static_cast<int>(transitions.kind)]);
   code.text += table_text("transition", "place", rows, ",\n      ") + "};\n";
   return code;
 }

@@ -1,9 +1,11 @@
 #include "compiler/derive/transition_cell.h"
 
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/semiring.h"
 #include "compiler/analysis/structure_rules.h"
 #include "compiler/derive/derivations.h"
 #include "compiler/graph/simplify.h"
@@ -28,6 +30,8 @@ class TransitionBuilder {
       clip();
     else if (result_.kind == Scannable::Moebius)
       moebius();
+    else if (is_semiring(result_.kind))
+      semiring();
     else
       affine();
     return std::move(result_);
@@ -58,11 +62,31 @@ class TransitionBuilder {
   void affine() {
     Jacobian jacobian = differentiate(result_.cell);
     reuse_step(result_.cell, jacobian);
-    const int n = static_cast<int>(result_.cell.updates.size());
-    // P_ij is zero for ever where no product of blocks leads from j to i.
-    // P_ij is zero for ever where no product of blocks leads from j to i: rows that j reaches, one after the other.
-    std::vector<std::vector<int>> readers(n);
+    std::vector<std::vector<int>> readers(result_.cell.updates.size());
     for (const JacobianBlock& b : jacobian.blocks) readers[b.column].push_back(b.row);
+    const std::vector<std::vector<int>> symbol = add_matrix(readers);
+    const int n = static_cast<int>(symbol.size());
+    result_.position.assign(n, std::vector<int>(n, -1));
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) {
+        if (symbol[i][j] < 0) continue;
+        NodeId total = kNoNode;
+        for (const JacobianBlock& b : jacobian.row(i)) {
+          if (symbol[b.column][j] < 0) continue;
+          for (const JacobianTerm& term : b.terms) {
+            const NodeId product = times(b, term, symbol[b.column][j], j);
+            total = total == kNoNode ? product : g().op(Op::Add, {total, product});
+          }
+        }
+        result_.position[i][j] =
+            add_update(symbol[i][j], total == kNoNode ? g().constant(0) : total, {ArraySink::Kind::Transition, i, j});
+      }
+  }
+
+  /// States P_ij, by row and column; -1 where no product of blocks leads from j to i, so that it is zero for ever.
+  /// `readers`: by column, the rows that read it.
+  std::vector<std::vector<int>> add_matrix(const std::vector<std::vector<int>>& readers) {
+    const int n = static_cast<int>(readers.size());
     std::vector<std::vector<char>> reaches(n, std::vector<char>(n, 0));
     for (int j = 0; j < n; ++j) {
       std::vector<int> ahead{j};
@@ -82,21 +106,7 @@ class TransitionBuilder {
         index.push_back(lane_);
         symbol[i][j] = add_state("transition." + name(i) + "." + name(j), std::move(index));
       }
-    result_.position.assign(n, std::vector<int>(n, -1));
-    for (int i = 0; i < n; ++i)
-      for (int j = 0; j < n; ++j) {
-        if (symbol[i][j] < 0) continue;
-        NodeId total = kNoNode;
-        for (const JacobianBlock& b : jacobian.row(i)) {
-          if (symbol[b.column][j] < 0) continue;
-          for (const JacobianTerm& term : b.terms) {
-            const NodeId product = times(b, term, symbol[b.column][j], j);
-            total = total == kNoNode ? product : g().op(Op::Add, {total, product});
-          }
-        }
-        result_.position[i][j] =
-            add_update(symbol[i][j], total == kNoNode ? g().constant(0) : total, {ArraySink::Kind::Transition, i, j});
-      }
+    return symbol;
   }
 
   const std::string& name(int update) { return result_.cell.symbols[result_.cell.updates[update].symbol].name; }
@@ -134,6 +144,64 @@ class TransitionBuilder {
     const NodeId p = g().read(transition, std::move(at));
     const NodeId product = g().is_constant(term.coefficient, 1) ? p : g().op(Op::Mul, {term.coefficient, p});
     return summed.empty() ? product : g().reduce_sum(summed, product);
+  }
+
+  // P' = A ⊗ P, q' = A ⊗ q ⊕ b ----------------------------------------------------------------------
+
+  void semiring() {
+    const int n = static_cast<int>(result_.cell.updates.size());
+    std::vector<int> rows(static_cast<std::size_t>(n));
+    std::iota(rows.begin(), rows.end(), 0);
+    Simplifier simplifier(g());
+    const std::optional<SemiringMap> step = semiring_map(result_.cell, simplifier, rows, result_.kind, true);
+    if (!step) throw std::logic_error("transitions: not linear over a semiring");
+    std::vector<std::vector<int>> readers(static_cast<std::size_t>(n));
+    for (const SemiringMap::Term& t : step->terms) readers[t.column].push_back(t.row);
+    const std::vector<std::vector<int>> symbol = add_matrix(readers);
+    std::vector<int> offset;
+    for (int i = 0; i < n; ++i) {
+      std::vector<AxisId> index = mixed(i);
+      index.push_back(lane_);
+      offset.push_back(add_state("transition.offset." + name(i), std::move(index)));
+    }
+    const auto add = [&](NodeId& sum, NodeId term) {
+      sum = sum == kNoNode ? term : semiring_sum(g(), result_.kind, sum, term);
+    };
+    // `of`: the map of a column, at which more indices `more` follow those of the state.
+    const auto after = [&](const SemiringMap::Term& t, int of, const std::vector<AxisId>& more) {
+      const std::vector<AxisId>& places = result_.cell.symbols[result_.cell.updates[t.column].symbol].index;
+      std::vector<Index> at;
+      for (std::size_t p = 0; p < places.size(); ++p) {
+        if (places[p] != lane_)
+          at.push_back(t.at[p]);
+        else if (t.at[p].axis != lane_)
+          throw std::logic_error("transitions: a lane reads another lane");
+      }
+      for (const AxisId a : more) at.push_back({a, 0});
+      at.push_back({lane_, 0});
+      const NodeId carried = g().read(of, std::move(at));
+      const NodeId sum = g().is_constant(t.coefficient, 0) ? carried : g().op(Op::Add, {t.coefficient, carried});
+      return semiring_sum_over(g(), result_.kind, t.bound, sum);
+    };
+    const NodeId zero = g().constant(semiring_zero(result_.kind));
+    result_.position.assign(static_cast<std::size_t>(n), std::vector<int>(static_cast<std::size_t>(n), -1));
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) {
+        if (symbol[i][j] < 0) continue;
+        NodeId total = kNoNode;
+        for (const SemiringMap::Term& t : step->terms)
+          if (t.row == i && symbol[t.column][j] >= 0) add(total, after(t, symbol[t.column][j], columns(j)));
+        result_.position[i][j] =
+            add_update(symbol[i][j], total == kNoNode ? zero : total, {ArraySink::Kind::Transition, i, j});
+      }
+    for (int i = 0; i < n; ++i) {
+      NodeId total = kNoNode;
+      for (const SemiringMap::Term& t : step->terms)
+        if (t.row == i) add(total, after(t, offset[t.column], {}));
+      for (const SemiringMap::Offset& o : step->offsets)
+        if (o.row == i) add(total, o.value);
+      result_.offset.push_back(add_update(offset[i], total == kNoNode ? zero : total, {ArraySink::Kind::Map, i}));
+    }
   }
 
   // clip(a·start + b, low, high) ------------------------------------------------------------------

@@ -10,7 +10,10 @@
 //   clip     s = clip(a·start + b, low, high): relu and maxima of affine maps (structure_scannable.cc)
 //   Möbius   s = (a·start + b)/(c·start + d), the 2x2 matrix kept at norm one
 //
-// A clip or Möbius stage also needs one sweep only, though it is not linear.
+//   semiring s_i = offset_i ⊕ (P_ij + start of s_j): the same with maxima, minima or logs of sums of exponentials for
+//            sums (structure_semiring.cc). The offset is carried as well, since nothing can be taken off a maximum.
+//
+// A clip, Möbius or semiring stage also needs one sweep only, though it is not linear.
 #include <vector>
 
 #include "compiler/analysis/structure.h"
@@ -23,8 +26,11 @@ namespace cellc {
 struct TransitionCell : DerivedCell {
   Scannable kind = Scannable::Affine;
   // Where its sinks are, for who composes maps: positions in updates.
-  /// Affine: by row and column state, of P_ij [mixed_i…, mixed_j…, lane]; -1 where it is proved zero.
+  /// Affine and semirings: by row and column state, of P_ij [mixed_i…, mixed_j…, lane]; -1 where it is proved zero
+  /// (of a semiring: the neutral element of its sum).
   std::vector<std::vector<int>> position;
+  /// Semirings: by state.
+  std::vector<int> offset;
   /// Clip: of a, b, low, high. Möbius: of a, b, c, d.
   std::vector<int> map;
 };

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 
+#include "compiler/graph/logsumexp.h"
 #include "compiler/graph/lower_internal.h"
 
 namespace cellc::lowering {
 
 const std::vector<std::string>& builtin_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> list = {"sum", "mean", "softmax", "size", "eye", "lag", "solve"};
+    std::vector<std::string> list = {"sum", "mean", "softmax", "logsumexp", "size", "eye", "lag", "solve"};
 #define CELLC_CALL(Name, text, ...) list.push_back(#text);
 #include "compiler/graph/ops.def"
     return list;
@@ -20,6 +21,10 @@ const std::vector<std::string>& builtin_names() {
 bool is_builtin(const std::string& name) {
   const std::vector<std::string>& names = builtin_names();
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_reduction(const std::string& name) {
+  return name == "sum" || name == "mean" || name == "softmax" || name == "logsumexp";
 }
 
 namespace {
@@ -63,8 +68,7 @@ Value Lowering::lower_call(const Expr& e, Scope& scope) {
   if (name == "size") return lower_size(e, scope);
   if (name == "eye") return lower_eye(e, scope);
   if (name == "lag") return lower_lag(e, scope);
-  if (name == "sum" || name == "mean" || name == "softmax" || (name == "max" && e.has_index))
-    return lower_reduction(e, scope);
+  if (is_reduction(name) || (name == "max" && e.has_index)) return lower_reduction(e, scope);
   if (name == "solve") {
     lower_args(e, scope);
     return fail(e.name_span, "solve is not supported yet", scope);
@@ -130,6 +134,7 @@ Value Lowering::lower_reduction(const Expr& e, Scope& scope) {
     return sum == kNoNode ? poison() : expression_value(sum, rest);
   }
   if (e.name == "max") return expression_value(graph_.reduce_max(bound, body.node, e.span), rest);
+  if (e.name == "logsumexp") return expression_value(logsumexp(graph_, bound, body.node, e.span), rest);
   if (e.name == "softmax") {
     for (AxisId b : bound)
       if (std::find(body.order.begin(), body.order.end(), b) == body.order.end()) {

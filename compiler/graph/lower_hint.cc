@@ -73,7 +73,6 @@ constexpr Elsewhere kFunctions[] = {
     {"norm", "the norm along an axis k", "sqrt(sum[k](x^2))"},
     {"var", "the variance along an axis k", "mean[k](square(x - mean[k](x)))"},
     {"std", "the deviation along an axis k", "sqrt(mean[k](square(x - mean[k](x))))"},
-    {"logsumexp", "logsumexp along an axis k", "max[k](x) + log(sum[k](exp(x - max[k](x))))"},
     {"log_softmax", "log_softmax along an axis k", "x - max[k](x) - log(sum[k](exp(x - max[k](x))))"},
     {"dot", "dot(a, b)", "a@b"},
     {"matmul", "matmul(A, x)", "A@x"},

@@ -94,6 +94,8 @@ struct FileContext {
 };
 
 bool is_builtin(const std::string& name);
+/// Of those that are always over axes: max may be.
+bool is_reduction(const std::string& name);
 /// What to write for a function, or for a name, that other languages have; empty: nothing is known of it
 /// (lower_hint.cc).
 std::string function_elsewhere(const std::string& name);

@@ -122,7 +122,7 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
   } else if (scope.axes.contains(e.name)) {
     note = fmt::format("'{}' is an axis; its length as a number is size[{}]", e.name, e.name);
   } else if (is_builtin(e.name) || file_.functions.contains(e.name)) {
-    const bool reduces = e.name == "sum" || e.name == "mean" || e.name == "softmax";
+    const bool reduces = is_reduction(e.name);
     note = fmt::format("'{}' is a function: write {}{}(…)", e.name, e.name, reduces ? "[k]" : "");
   } else if (scope.function) {
     note = "a function sees its parameters and its own lines only";

@@ -105,7 +105,7 @@ struct StepWithTransition {
 
 // Which state of StepWithTransition holds ∂(state i)/∂(start j), by i * kStates + j; -1 where it is proved zero.
 struct TransitionRule {
-  enum Kind { Affine, Clip, Moebius };
+  enum Kind { Affine, Clip, Moebius, MaxPlus, MinPlus, LogPlus };
   static constexpr Kind kKind = Affine;
   static CELLC_DEVICE constexpr int transition(int place) {
     constexpr int table[] = {1};

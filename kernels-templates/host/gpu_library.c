@@ -111,11 +111,12 @@ typedef struct cellc_asked {
 
 static int run_backward(const cellc_asked* a, const cellc_device* device, cellc_work* work) {
   const cellc_backward* of = &cellc_the_backward;
-  uint64_t words[of->words], inputs[of->input_count + 1], outs[of->out_count + 1];
+  uint64_t words[of->words], inputs[of->input_count + 1], outs[of->out_count + 1], past[of->past_count + 1];
   cellc_backward_call call;
   memset(&call, 0, sizeof call);
   call.of = of, call.device = device, call.work = work;
   call.words = words, call.inputs = inputs, call.outs = outs;
+  call.past = past;
   return a->size_wanted ? cellc_count_backward(&call, a->lengths, a->arrays, a->size_wanted)
                         : cellc_run_backward(&call, a->lengths, a->arrays, a->workspace, a->workspace_bytes, a->status);
 }
@@ -276,6 +277,8 @@ CELLC_TYPE(cellc_reduced) = {0};
 CELLC_TYPE(cellc_cell) = {0};
 CELLC_TYPE(cellc_adjoint_input) = {0};
 CELLC_TYPE(cellc_adjoint_out) = {0};
+CELLC_TYPE(cellc_later_rows) = {0};
+CELLC_TYPE(cellc_past_state) = {0};
 CELLC_TYPE(cellc_adjoint_array) = {0};
 CELLC_TYPE(cellc_zero_gradient) = {0};
 CELLC_TYPE(cellc_step_sum) = {0};

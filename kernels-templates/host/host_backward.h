@@ -3,133 +3,26 @@
 #ifndef CELLC_HOST_BACKWARD
 #define CELLC_HOST_BACKWARD
 
-#include "kernels-templates/host/host_sums.h"
-
-/* Rows that the adjoint reads. */
-typedef struct cellc_adjoint_input {
-  int field, word; /* of the call; the word of the adjoint's own struct of arrays */
-  int start;       /* a state is read one step before: field of its start; -1: as it lies */
-  int is_factor;   /* a sum reads it: without gaps */
-  int stored;      /* in the numbers that the caller's rows are stored in */
-  cellc_dims axes;
-} cellc_adjoint_input;
-/* Rows that it writes: of the gradient `field`, or -1. */
-typedef struct cellc_adjoint_out {
-  int field, word, is_factor;
-  cellc_dims axes;
-} cellc_adjoint_out;
-/* Other arrays, which are handed on as they are. */
-typedef struct cellc_adjoint_array {
-  int field, word;
-} cellc_adjoint_array;
-/* A gradient that begins as zeros, or is nothing else: of a param, or rows. */
-typedef struct cellc_zero_gradient {
-  int field, is_rows;
-  int by_sum; /* the first sum writes all of it, where there are steps */
-  cellc_dims axes;
-} cellc_zero_gradient;
-
-typedef struct cellc_backward {
-  const cellc_cell *whole, *adjoint;
-  const cellc_field* fields;
-  const int* axes; /* of the dims here */
-  const cellc_adjoint_input* inputs;
-  const cellc_adjoint_out* outs;
-  const cellc_adjoint_array* arrays;
-  const cellc_zero_gradient* zeros;
-  const cellc_step_sum* sums;
-  int field_count, input_count, out_count, array_count, zero_count, sum_count;
-  int words; /* of the adjoint's struct of arrays */
-  cellc_gradient_kernels kernels;
-} cellc_backward;
-
-typedef struct cellc_backward_call {
-  const cellc_backward* of;
-  cellc_cell shell;                /* the whole cell, with the fields of the call */
-  cellc_call call;                 /* on `shell`: lengths, memory, copies */
-  const cellc_device* device;      /* whose kernels are the adjoint's, for all of the call */
-  cellc_work* work;                /* of the adjoint */
-  uint64_t *words, *inputs, *outs; /* room: the adjoint's struct of arrays; addresses of factors */
-  uint64_t lengths[CELLC_MOST_AXES + 6];
-  uint64_t status;
-} cellc_backward_call;
-
-static inline int64_t cellc_backward_entries(const cellc_backward_call* b, cellc_dims axes) {
-  int64_t n = 1;
-  int i;
-  for (i = 0; i < axes.count; ++i) n = cellc_times(n, b->call.lengths[b->of->axes[axes.first + i]]);
-  return n;
-}
-static inline uint64_t cellc_backward_given(const cellc_backward_call* b, int field) {
-  return b->call.arrays && field >= 0 ? (uint64_t)cellc_word(b->call.arrays, b->of->fields[field].word) : 0;
-}
-static inline cellc_rows_view cellc_backward_rows(const cellc_backward_call* b, int field, int64_t entries) {
-  cellc_rows_view v;
-  cellc_strides strides = {0, 0};
-  v.data = cellc_backward_given(b, field);
-  v.direct = 1;
-  if (v.data) {
-    strides.sequence = cellc_word(b->call.arrays, b->of->fields[field].word + 1);
-    strides.step = cellc_word(b->call.arrays, b->of->fields[field].word + 2);
-  }
-  strides = cellc_strides_of(strides, entries, b->call.steps, b->call.packed);
-  v.sequence = strides.sequence, v.step = strides.step;
-  return v;
-}
-static inline cellc_rows_view cellc_dense_rows(cellc_backward_call* b, int64_t entries) {
-  cellc_rows_view v;
-  v.data = cellc_take(&b->call, cellc_times(cellc_times(b->call.rows, entries), cellc_type_bytes(b->call.cell->real)));
-  v.step = entries, v.sequence = b->call.steps * entries;
-  v.direct = 0;
-  return v;
-}
-static inline int cellc_is_dense(const cellc_backward_call* b, const cellc_rows_view* v, int64_t entries) {
-  return v->step == entries && (b->call.packed || b->call.sequences < 2 || v->sequence == b->call.steps * entries);
-}
-static inline void cellc_put_rows(cellc_backward_call* b, int word, const cellc_rows_view* v) {
-  b->words[word] = v->data;
-  b->words[word + 1] = (uint64_t)v->sequence;
-  b->words[word + 2] = (uint64_t)v->step;
-}
-
-/* Arguments of gradient/shifted_rows.cuh. */
-typedef struct cellc_previous_rows {
-  uint64_t offsets;
-  int64_t rows, sequences, length, reverse;
-  uint64_t to, trajectory, start;
-  int64_t entries;
-} cellc_previous_rows;
+#include "kernels-templates/host/host_shifts.h"
 
 static inline void cellc_bring_adjoint_input(cellc_backward_call* b, int number) {
   const cellc_adjoint_input* input = b->of->inputs + number;
   cellc_call* c = &b->call;
   const int64_t n = cellc_backward_entries(b, input->axes);
   const int type = input->stored ? c->cell->storage : c->cell->real;
-  cellc_rows_view v = cellc_backward_rows(b, input->field, n);
-  const int needs_dense = input->is_factor || input->start >= 0;
-  if (!v.data && c->arrays && !b->of->fields[input->field].required) {
-    v = cellc_dense_rows(b, n);
-    cellc_zero(c, v.data, c->rows * n * cellc_type_bytes(c->cell->real));
-  } else if (!c->arrays || type != c->cell->real || (needs_dense && !cellc_is_dense(b, &v, n))) {
-    const cellc_rows_view from = v;
-    v = cellc_dense_rows(b, n);
-    cellc_copy_rows(c, &from, type, &v, c->cell->real, n);
-  }
-  if (input->start >= 0) {
-    cellc_previous_rows p;
-    cellc_rows_view before = cellc_dense_rows(b, n);
-    uint64_t start = cellc_backward_given(b, input->start);
-    if (!start) {
-      const int64_t bytes = cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(c->cell->real));
-      start = cellc_take(c, bytes);
-      cellc_zero(c, start, bytes);
+  cellc_rows_view v;
+  if (input->back > 0 || input->along >= 0) {
+    v = cellc_earlier_rows(b, input);
+  } else {
+    v = cellc_backward_rows(b, input->field, n);
+    if (!v.data && c->arrays && !b->of->fields[input->field].required) {
+      v = cellc_dense_rows(b, n);
+      cellc_zero(c, v.data, c->rows * n * cellc_type_bytes(c->cell->real));
+    } else if (!c->arrays || type != c->cell->real || (input->is_factor && !cellc_is_dense(b, &v, n))) {
+      const cellc_rows_view from = v;
+      v = cellc_dense_rows(b, n);
+      cellc_copy_rows(c, &from, type, &v, c->cell->real, n);
     }
-    memset(&p, 0, sizeof p);
-    p.offsets = c->offsets ? c->device_offsets : 0;
-    p.rows = c->rows, p.sequences = c->sequences, p.length = c->offsets ? 0 : c->steps, p.reverse = c->reverse;
-    p.to = before.data, p.trajectory = v.data, p.start = start, p.entries = n;
-    cellc_launch_sum(c, b->device, b->of->kernels.previous, cellc_each_blocks(b->device, c->rows * n), 0, &p, sizeof p);
-    v = before;
   }
   b->inputs[number] = v.data;
   cellc_put_rows(b, input->word, &v);
@@ -141,7 +34,17 @@ static inline int cellc_is_summed(const cellc_backward_call* b, int out) {
   for (s = 0; s < b->of->sum_count; ++s) {
     const cellc_step_sum* sum = b->of->sums + s;
     const int reads = (sum->left.is_out && sum->left.number == out) || (sum->right.is_out && sum->right.number == out);
-    if (reads && (!b->call.arrays || cellc_backward_given(b, sum->field))) return 1;
+    if (reads && cellc_is_wanted(b, sum->field)) return 1;
+  }
+  return 0;
+}
+
+/* Whether it is added to a gradient that is wanted. */
+static inline int cellc_is_later(const cellc_backward_call* b, int out) {
+  int l;
+  for (l = 0; l < b->of->later_count; ++l) {
+    const cellc_later_rows* later = b->of->later + l;
+    if (later->out == out && (cellc_is_wanted(b, later->field) || cellc_is_wanted(b, later->history))) return 1;
   }
   return 0;
 }
@@ -152,7 +55,8 @@ static inline void cellc_place_adjoint_outs(cellc_backward_call* b) {
     const cellc_adjoint_out* out = b->of->outs + o;
     const int64_t n = cellc_backward_entries(b, out->axes);
     cellc_rows_view v = cellc_backward_rows(b, out->field, n);
-    if (out->is_factor && cellc_is_summed(b, o) && (!v.data || !cellc_is_dense(b, &v, n))) v = cellc_dense_rows(b, n);
+    const int is_read = (out->is_factor && cellc_is_summed(b, o)) || cellc_is_later(b, o);
+    if (is_read && (!v.data || !cellc_is_dense(b, &v, n))) v = cellc_dense_rows(b, n);
     b->outs[o] = v.data;
     cellc_put_rows(b, out->word, &v);
   }
@@ -179,13 +83,15 @@ static inline void cellc_clear_gradients(cellc_backward_call* b) {
     const int64_t n = cellc_backward_entries(b, zero->axes);
     const uint64_t at = cellc_backward_given(b, zero->field);
     if (!at || (zero->by_sum && b->call.rows > 0)) continue;
-    if (zero->is_rows) {
+    if (cellc_is_rows(b->of->fields + zero->field)) {
       const cellc_rows_view to = cellc_backward_rows(b, zero->field, n);
       cellc_rows_view nothing;
       memset(&nothing, 0, sizeof nothing);
       cellc_copy_rows(&b->call, &nothing, CELLC_F64, &to, b->call.cell->real, n);
     } else {
-      cellc_zero(&b->call, at, n * cellc_type_bytes(b->call.cell->real));
+      const int is_param = b->of->fields[zero->field].kind == CELLC_FIELD_PARAM;
+      const int64_t times = is_param ? 1 : b->call.sequences * cellc_field_depth(b, zero->field);
+      cellc_zero(&b->call, at, times * n * cellc_type_bytes(b->call.cell->real));
     }
   }
 }
@@ -235,10 +141,13 @@ static inline void cellc_go_back(cellc_backward_call* b) {
     b->words[b->of->arrays[i].word] = cellc_backward_given(b, b->of->arrays[i].field);
   for (i = 0; i < b->of->input_count; ++i) cellc_bring_adjoint_input(b, i);
   cellc_place_adjoint_outs(b);
+  cellc_place_past(b);
   cellc_call_adjoint(b);
   cellc_clear_gradients(b);
   cellc_sum_gradients(b);
   cellc_deliver_adjoint_outs(b);
+  cellc_add_later(b);
+  cellc_deliver_past(b);
 }
 
 /* `b` has its tables, its devices and its room. */

@@ -45,7 +45,8 @@ typedef struct cellc_offset_tables {
 
 /* Kernels by number. */
 typedef struct cellc_gradient_kernels {
-  int previous, tables, columns, products, finish;
+  int earlier, tables, columns, products, finish;
+  int later_rows, later_history, past; /* of cells that read lags */
 } cellc_gradient_kernels;
 
 /* Loops of one kind. */

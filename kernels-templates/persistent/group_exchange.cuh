@@ -2,7 +2,7 @@
 // holds, step after step: for groups that are larger than a cluster. Needs preamble.cuh and exchange.cuh.
 //
 // A piece and the number of its step are one word of sixteen bytes, written and read whole: PTX has had scalars of 128
-// bits (.b128) since version 8.4, and relaxed loads and stores of a scalar are single accesses of it. (A vector of four
+// bits (.b128) since version 8.3, and relaxed loads and stores of a scalar are single accesses of it. (A vector of four
 // words would be four accesses in any order, by the memory model.) So whoever sees the number sees the data, and
 // nothing else needs an order: no fence, no second trip for a flag. Counters that say that all blocks have written
 // theirs, and then a read of all of it, took 0.1 to 0.2 us more a step of 2 to 6 KB, and less from 12 KB on
@@ -33,6 +33,7 @@ CELLC_DEVICE void put_piece(Piece* to, const Piece& piece) {
 CELLC_DEVICE void get_piece(Piece& piece, const Piece* from) { piece = *from; }
 CELLC_DEVICE void let_others_tell() { cellc_emulator::services->yield("what a block of its group tells"); }
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203
 CELLC_DEVICE void put_piece(Piece* to, const Piece& piece) {
   asm volatile(
       "{ .reg .b64 low, high;\n .reg .b128 all;\n"
@@ -50,6 +51,20 @@ CELLC_DEVICE void get_piece(Piece& piece, const Piece* from) {
       : "l"(from)
       : "memory");
 }
+#else
+// Compilers before CUDA 12.3 know no such scalars. Cards move an aligned vector of sixteen bytes as one all the same.
+CELLC_DEVICE void put_piece(Piece* to, const Piece& piece) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(piece.at[0]), "r"(piece.at[1]),
+               "r"(piece.at[2]), "r"(piece.at[3])
+               : "memory");
+}
+CELLC_DEVICE void get_piece(Piece& piece, const Piece* from) {
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(piece.at[0]), "=r"(piece.at[1]), "=r"(piece.at[2]), "=r"(piece.at[3])
+               : "l"(from)
+               : "memory");
+}
+#endif
 CELLC_DEVICE void let_others_tell() {}
 #else
 CELLC_DEVICE void put_piece(Piece*, const Piece&) { __trap(); }

@@ -133,7 +133,8 @@ struct ToldInGroup {
   static constexpr int kEach = 12 / static_cast<int>(sizeof(Entry)), kPiecesOfSlot = (kPart + kEach - 1) / kEach;
   static constexpr int kPieces = kPiecesOfSlot * Persistent::kSlots, kAll = kPieces * Persistent::kBlocks;
   static constexpr int kTurns = (kAll + Persistent::kThreads - 1) / Persistent::kThreads;
-  static constexpr int kAtOnce = kTurns < 4 ? kTurns : 4;  ///< pieces that a thread waits for at the same time
+  /// Pieces that a thread waits for at the same time: 8 at most, and about as many each time.
+  static constexpr int kAtOnce = (kTurns + (kTurns + 7) / 8 - 1) / ((kTurns + 7) / 8);
 
   Entry* memory;    ///< [slot][kPitch]
   Piece* exchange;  ///< [copy][block][slot][piece]

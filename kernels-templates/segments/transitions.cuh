@@ -1,12 +1,12 @@
 // How the map over a segment acts on what it starts from, and how such maps compose: affine maps (the
 // product of a segment's Jacobians, exact where the stage is linear), clip(a x + b, low, high) and
-// (a x + b)/(c x + d) (compiler/derive/transition_cell.h). TransitionRule says which state of StepWithTransition holds
-// what.
+// (a x + b)/(c x + d), maps over semirings (compiler/derive/transition_cell.h). TransitionRule says which state of
+// StepWithTransition holds what.
 //
 // A Boundary is what stands between a segment and its left neighbour. A Change goes along a chain from
 // boundary to boundary and writes where segments should start; a Map is what some boundaries do to it.
 //
-// Needs lanes.cuh.
+// Needs lanes.cuh and semirings.cuh.
 #pragma once
 
 namespace cellc {
@@ -476,7 +476,15 @@ struct MapTransitions {
 
 template <int kKind, class Rule, int kN>
 struct TransitionsOf {
-  using Type = MapTransitions<Rule, kN, kKind == 2>;
+  using Type = SemiringTransitions<Rule, kN, kKind>;
+};
+template <class Rule, int kN>
+struct TransitionsOf<1, Rule, kN> {
+  using Type = MapTransitions<Rule, kN, false>;
+};
+template <class Rule, int kN>
+struct TransitionsOf<2, Rule, kN> {
+  using Type = MapTransitions<Rule, kN, true>;
 };
 template <class Rule, int kN>
 struct TransitionsOf<0, Rule, kN> {

@@ -22,6 +22,7 @@ class FormChecker {
     if (stage.time_invariant) check_time_invariant(stage);
     if (!stage.linear && stage.scannable == Scannable::Clip) check_scannable(stage, true);
     if (!stage.linear && stage.scannable == Scannable::Moebius) check_scannable(stage, false);
+    if (!stage.linear && is_semiring(stage.scannable)) check_semiring(stage);
     if (stage.rank) check_low_rank(stage);
   }
 
@@ -81,6 +82,37 @@ class FormChecker {
                             });
           }
         }
+    items_.push_back(tally.finish());
+  }
+
+  /// Where all states of the stage are larger by one number, and everything else was out of reach, so is the step; a
+  /// sum of a semiring is never below (of the minimum never above) what it was of smaller states, nor further from it.
+  void check_semiring(const Stage& stage) {
+    ClaimTally tally(fmt::format("{} is linear over {}", of_.stage_text(stage_), semiring_text(stage.scannable)));
+    const bool has_offset = !stage.semiring || !stage.semiring->offsets.empty();
+    for (const Point& point : of_.points) {
+      of_.step.at(point.row);
+      for (const double by : {0.37, 1.25}) {
+        States moved = point.states;
+        for (const int u : stage.states)
+          for (double& value : moved[u]) value += by;
+        const States before = of_.step(point.states), after = of_.step(moved), noise = of_.step.noise(moved);
+        for (const int u : stage.states)
+          for (std::size_t i = 0; i < after[u].size(); ++i) {
+            const double rise = after[u][i] - before[u][i];
+            if (!std::isfinite(rise) || !std::isfinite(noise[u][i])) {
+              tally.skip();
+              continue;
+            }
+            const double rounding = 1e-10 * (1 + std::abs(after[u][i])) + 8 * noise[u][i];
+            const double off = has_offset ? std::max({0.0, rise - by, -rise}) : std::abs(rise - by);
+            tally.compare(off, rounding, [&] {
+              return fmt::format("{} rises by {:.6g} where all states rise by {:.6g}",
+                                 of_.step.entry_text(u, static_cast<std::int64_t>(i), true), rise, by);
+            });
+          }
+      }
+    }
     items_.push_back(tally.finish());
   }
 

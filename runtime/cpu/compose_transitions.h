@@ -1,5 +1,11 @@
 #pragma once
 // The scan over segments: computes the start of each from the ends and transitions of all.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "compiler/analysis/semiring.h"
 #include "compiler/derive/transition_cell.h"
 #include "runtime/cpu/segments.h"
 
@@ -22,13 +28,17 @@ void put_identity(const TransitionCell& transitions, const StageData& data, std:
     const Number values[4] = {1, 0, 0, 1};
     for (int k = 0; k < 4; ++k) fill(transitions.map[k], 1, [&](std::int64_t) { return values[k]; });
   } else {
+    const bool numbers = transitions.kind == Scannable::Affine;
+    const Number one = numbers ? 1 : 0, zero = numbers ? 0 : static_cast<Number>(semiring_zero(transitions.kind));
     for (int i = 0; i < data.states(); ++i)
       for (int j = 0; j < data.states(); ++j) {
         if (transitions.position[i][j] < 0) continue;
         const std::int64_t columns = data.mixed(j);
         fill(transitions.position[i][j], data.mixed(i) * columns,
-             [&](std::int64_t m) { return static_cast<Number>(i == j && m / columns == m % columns); });
+             [&](std::int64_t m) { return i == j && m / columns == m % columns ? one : zero; });
       }
+    for (std::size_t i = 0; i < transitions.offset.size(); ++i)
+      fill(transitions.offset[i], data.mixed(static_cast<int>(i)), [&](std::int64_t) { return zero; });
   }
 }
 
@@ -70,7 +80,8 @@ class Composer {
             const Number to = reached(i, m, c, left);
             Number& start = segments_.start(i)[segments_.entry(i, s, m, c)];
             double& size = size_[i][static_cast<std::size_t>(m * channels + c)];
-            size = std::max({size, std::fabs(static_cast<double>(start)), std::fabs(static_cast<double>(to))});
+            for (const Number value : {start, to})
+              if (std::isfinite(value)) size = std::max(size, std::fabs(static_cast<double>(value)));
             const double move = relative_difference(to, start, size);
             if (!(move <= tolerance)) moved_[lane0 + c] = 1;
             if (!(move <= most_)) most_ = move;
@@ -90,6 +101,7 @@ class Composer {
   Number reached(int i, std::int64_t m, std::int64_t c, std::int64_t left) const {
     const std::int64_t channels = data_.channels(), rows = data_.mixed(i);
     const Number end = array(i)[segments_.entry(i, left, m, c)];
+    if (is_semiring(transitions_.kind)) return semiring_sum(i, m, c, left, end);
     Number result = end;
     if (transitions_.kind == Scannable::Affine) {
       for (int j = 0; j < data_.states(); ++j) {
@@ -115,10 +127,35 @@ class Composer {
     return std::isfinite(result) ? result : end;
   }
 
+  /// offset ⊕ (P + start), in f64. Infinities are numbers here.
+  Number semiring_sum(int i, std::int64_t m, std::int64_t c, std::int64_t left, Number end) const {
+    const std::int64_t channels = data_.channels(), rows = data_.mixed(i);
+    std::vector<double>& terms = terms_;
+    terms.assign(1, static_cast<double>(array(transitions_.offset[i])[(left * rows + m) * channels + c]));
+    for (int j = 0; j < data_.states(); ++j) {
+      if (transitions_.position[i][j] < 0) continue;
+      const Number* const matrix = array(transitions_.position[i][j]);
+      const std::int64_t columns = data_.mixed(j);
+      for (std::int64_t k = 0; k < columns; ++k)
+        terms.push_back(static_cast<double>(matrix[(left * rows * columns + m * columns + k) * channels + c]) +
+                        static_cast<double>(segments_.start(j)[segments_.entry(j, left, k, c)]));
+    }
+    const auto nan = std::find_if(terms.begin(), terms.end(), [](double x) { return x != x; });
+    if (nan != terms.end()) return end;  // infinities of both signs met
+    if (transitions_.kind == Scannable::MinPlus)
+      return static_cast<Number>(*std::min_element(terms.begin(), terms.end()));
+    const double most = *std::max_element(terms.begin(), terms.end());
+    if (transitions_.kind == Scannable::MaxPlus || !std::isfinite(most)) return static_cast<Number>(most);
+    double sum = 0;
+    for (const double x : terms) sum += std::exp(x - most);
+    return static_cast<Number>(most + std::log(sum));
+  }
+
   const TransitionCell& transitions_;
   const StageData& data_;
   Segments<Number>& segments_;
   const SegmentStates& swept_;
+  mutable std::vector<double> terms_;
   const std::vector<char> active_;
   std::vector<char> moved_;
   std::vector<std::vector<Number>> change_, next_;

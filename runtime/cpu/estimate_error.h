@@ -97,6 +97,10 @@ std::vector<double> growth_of(const StageData& data, StageKernels& kernels, cons
     } else if (cell.kind == Scannable::Moebius) {
       const double below = map(2) * value(from, 0, entry(1, 0)) + map(3);
       most = std::fabs((map(0) * map(3) - map(1) * map(2)) / (below * below));
+    } else if (is_semiring(cell.kind)) {
+      // No start is carried on by more than itself.
+      const auto [least, largest] = std::minmax_element(scale.begin(), scale.end());
+      most = scale.empty() ? 0 : *largest / *least;
     } else {
       std::size_t row = 0;
       for (int i = 0; i < data.states(); ++i)

@@ -1,20 +1,16 @@
 #pragma once
-// Some steps of every sequence as a run of its own. Its starts are the states at the end of the steps before,
-// and its histories are what lagged inputs had there.
+// A window of a run with the arrays of kernels on a CPU.
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "runtime/cpu/engine.h"
 #include "runtime/cpu/stage_data.h"
+#include "runtime/data/run_window.h"
 
 namespace cellc {
 
-struct TimeWindow {
-  BoundRun run;
-  RunArrays arrays;                     ///< of `run`; its trajectories are those of the whole run, cut
-  std::vector<std::int64_t> sequences;  ///< of the whole run: those that are as long
-  std::int64_t begin = 0;
+struct TimeWindow : RunWindow {
+  RunArrays arrays;  ///< of `run`; its trajectories are those of the whole run, cut
 
   TimeWindow() = default;
   TimeWindow(const TimeWindow&) = delete;  // arrays point to run
@@ -26,15 +22,8 @@ struct TimeWindow {
 void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Array>& trajectories, std::int64_t begin,
                 std::int64_t steps, TimeWindow& window);
 
-/// The window's rows of an array that has a row for each step of `run`.
-Array rows_of(const TimeWindow& window, const BoundRun& run, const Array& whole);
-
 /// Writes the window's trajectories of some updates where they belong.
 void put_back(const TimeWindow& window, const std::vector<int>& updates, const BoundRun& run,
               std::vector<Array>& trajectories);
-
-/// Calls visit(row of the window's run, row of the whole run) for each of the window's rows.
-void each_row(const TimeWindow& window, const BoundRun& run,
-              const std::function<void(std::int64_t, std::int64_t)>& visit);
 
 }  // namespace cellc

@@ -105,7 +105,8 @@ class Weighing {
         if (seen.slow > 0)
           best.note = fmt::format("{:.0f} % of the lanes remember longer than half a segment of {} steps; ",
                                   100 * seen.slow, segment_length(shape, 2));
-      } else if (shape.rows >= kFewestRowsToLook && !feeds_no_state(r_.cell.stage(k))) {
+      } else if (shape.rows >= kFewestRowsToLook && !feeds_no_state(r_.cell.stage(k)) &&
+                 !keeps_every_shift(r_.cell.stage(k))) {
         const double steps = static_cast<double>(segment_length(shape, 2));
         const double hoped = pass * (1 + kHope / steps) + cost.cut * look_rows(shape);
         if (hoped < kWorthALook * best.ns) best = {hoped, {Strategy::Auto, 0, 0, ""}};

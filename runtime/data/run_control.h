@@ -19,9 +19,11 @@ struct RunControl {
   /// Calls task(data, 0) … task(data, tasks - 1) on any threads, one after another too, and returns when all are done.
   void (*run_tasks)(void* pool, void (*task)(void* data, int number), void* data, int tasks) = nullptr;
   void* pool = nullptr;
+  bool waits = false;  ///< of a call on a GPU: it waits for what it queues
   std::thread::id caller = std::this_thread::get_id();
-  mutable std::atomic<bool> ended{false};     ///< seen by all threads of the run
-  mutable std::atomic<std::int64_t> rows{0};  ///< steps of sequences, or of their channels' segments, that were walked
+  mutable std::atomic<bool> ended{false};  ///< seen by all threads of the run
+  /// Steps of sequences, or of their channels' segments, that were walked; on a GPU kernels that were queued.
+  mutable std::atomic<std::int64_t> rows{0};
 };
 
 /// Of the calling thread; null: nobody has anything to say.

@@ -75,9 +75,13 @@ double iterations_worth(const MixingCost& cost) {
 
 std::optional<std::string> no_scan(const Stage& stage, const std::string& states) {
   if (stage.linear || stage.scannable != Scannable::No) return std::nullopt;
-  return fmt::format("the stage {} is neither linear nor a clip or Möbius map of its state, so no scan solves it",
-                     states);
+  return fmt::format(
+      "the stage {} is neither linear, over numbers or over (max, +), (min, +) or (logsumexp, +), nor a clip or "
+      "Möbius map of its state, so no scan solves it",
+      states);
 }
+
+bool keeps_every_shift(const Stage& stage) { return stage.semiring && stage.semiring->offsets.empty(); }
 
 bool feeds_no_state(const Stage& stage) { return stage.linear && stage.norm_bound && *stage.norm_bound == 0; }
 

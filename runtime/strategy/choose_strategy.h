@@ -78,6 +78,9 @@ StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen, const 
 
 /// Whether no state of the stage depends on the states of the step before.
 bool feeds_no_state(const Stage& stage);
+/// Whether what is added to all states is added to the next ones, as in Viterbi's maxima: no segment can begin early
+/// enough, and data need not be looked at to know it.
+bool keeps_every_shift(const Stage& stage);
 /// Passes of a sweep over the run that is made lane by lane.
 double lane_pass(const StageShape& shape);
 /// As few and as long segments as fill the vectors `tiles_per_thread` times over.

@@ -118,7 +118,43 @@ def try_cell(program, path, name, ranges):
     assert compared == sum(file.startswith("grad.") for file in written) > 0, (gradients.keys(), written.keys())
 
 
+def refused(call, word):
+    try:
+        call()
+    except binding.CellcError as error:
+        assert word in str(error), error
+        return
+    raise AssertionError(f"{word}: nothing was refused")
+
+
+def try_mistakes():
+    """Names that there are not, memory that is not to be written, and arrays that are not the call's: never silence."""
+    cell = binding.Cell("cell c[d] {\n  state h[d] = 2*a\n  input x[d]\n  param a[d], b = 1\n  h' = a*h + b*x\n}\n",
+                        dtype=np.float64)
+    x, a, ones = np.ones((2, 3, 4)), np.full(4, 0.5), np.ones((2, 3, 4))
+    good = {"x": x, "a": a}
+    results = cell.forward(good)
+    refused(lambda: cell.forward({**good, "B": 3.0}), "no array B")
+    refused(lambda: cell.forward({**good, "h": ones}), "no array h to be read")
+    refused(lambda: cell.forward(good, out={"x": ones}), "no array x")
+    refused(lambda: cell.forward({"x": x}), "array a")
+    refused(lambda: cell.forward({**good, "a": a[:3]}), "array a")
+    refused(lambda: cell.forward(good, out={"h": np.broadcast_to(0.0, (2, 3, 4))}), "read-only")
+    refused(lambda: cell.forward(good, out={"h": np.zeros((2, 3, 5))}), "array h")
+    refused(lambda: cell.backward({**good, **results}, {"y": ones}), "no array cotangent.y")
+    refused(lambda: cell.backward({**good, **results, "B": a}, {"h": ones}), "no array B")
+    refused(lambda: cell.backward({**good, **results}, {"h": ones}, out={"y": a}), "no array gradient.y")
+    narrow = np.zeros((), np.float32)  # of another dtype, and without axes
+    gradients = cell.backward({**good, **results}, {"h": ones}, out={"b": narrow})
+    close(np.array(float(narrow)), np.array(float(cell.backward({**good, **results}, {"h": ones})["b"])), "b")
+    assert gradients["b"] is narrow
+    # Params of each sequence, whose axis tells a length.
+    own = cell.forward({"x": x, "a": np.stack([a, a])})
+    close(own["h"], results["h"], "params of each sequence")
+
+
 def main(path, program):
+    try_mistakes()
     path = pathlib.Path(path)
     text = path.read_text()
     found = re.findall(r"^# data: (\w+) in \(([-\d.e]+), ([-\d.e]+)\)", text, re.MULTILINE)

@@ -98,10 +98,31 @@ TEST(Wrapper, TakesStridesAndPreparedCalls) {
   options.verify = 1;
   EXPECT_EQ(prepared.run_reported(call.with(options)).verified, 0);
   EXPECT_EQ(h, columns);
+  EXPECT_GT(prepared.workspace(), 0);
+  prepared.trim();
+  std::fill(h.begin(), h.end(), 0);
+  prepared.run(call);
+  EXPECT_EQ(h, columns);
   Call on_packed(d.kernel, CELLC_FORWARD, packed);
   on_packed.set("x", std::span(d.x)).set("a", std::span(d.a)).set("h", std::span(d.h)).run();
   EXPECT_EQ(d.h, (std::vector<double>{2, 15, 2, 20, 3, 30}));
   EXPECT_EQ(on_packed.lengths("x"), (std::vector<std::int64_t>{3, 2}));
+}
+
+TEST(Wrapper, CompilesAheadAndTrims) {
+  Decay d;
+  d.kernel.compile_ahead(d.shape, true);
+  Call call(d.kernel, CELLC_FORWARD, d.shape);
+  call.set("x", std::span(d.x)).set("a", std::span(d.a)).set("h", std::span(d.h)).compile();
+  EXPECT_EQ(d.h, std::vector<double>(6));
+  d.kernel.trim();
+  call.run();
+  EXPECT_EQ(d.h, d.want);
+  const Error no_stream = thrown([&] { call.queue(nullptr); });
+  EXPECT_EQ(no_stream.status, CELLC_WRONG_USAGE);
+  EXPECT_NE(std::string(no_stream.what()).find("has no streams"), std::string::npos);
+  call.unset("x");
+  EXPECT_EQ(thrown([&] { call.compile(); }).kind, CELLC_ERROR_ARRAY);
 }
 
 TEST(Wrapper, ErrorsAreExceptions) {

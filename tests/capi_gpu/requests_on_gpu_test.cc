@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/capi_gpu/device_arrays.h"
+#include "tests/capi_gpu/arrays_on_gpu.h"
 
 namespace cellc {
 namespace {
@@ -37,7 +37,7 @@ class RequestsOnGpu : public EmulatedGpu {
   /// Arrays of a call whose params, and what is derived of them, have sequences as their first axis where `own` names
   /// them; all without gaps.
   struct BySequence {
-    BySequence(DeviceArrays& call, Random& random, const std::vector<std::string>& own) : call(call) {
+    BySequence(ArraysOnGpu& call, Random& random, const std::vector<std::string>& own) : call(call) {
       for (OneArray& a : call.all) {
         a.given = true;
         by.push_back(std::find(own.begin(), own.end(), a.info.name) != own.end());
@@ -58,14 +58,14 @@ class RequestsOnGpu : public EmulatedGpu {
         call.gpu.copy_out(call.all[i].dense.data(), call.device[i].address(), call.all[i].dense.size(), 0);
       return status;
     }
-    DeviceArrays& call;
+    ArraysOnGpu& call;
     std::vector<bool> by;
   };
 
   /// A call of sequence s alone, without those axes, gives the same.
   void expect_alone(const BySequence& all, std::int64_t s, std::int64_t begin, std::int64_t steps) {
     const cellc_shape one = shape_of(kLengths, 1, steps);
-    DeviceArrays call(all.call.kernel, all.call.direction, one, *emulator_);
+    ArraysOnGpu call(all.call.kernel, all.call.direction, one, *emulator_);
     Random random(1);
     call.draw(random);
     const auto from = [&](std::size_t i) {
@@ -99,7 +99,7 @@ TEST_F(RequestsOnGpu, ParamsOfSequences) {
       cellc_shape shape = shape_of(kLengths, kB, kT);
       if (packed) shape.offsets = offsets;
       Random random(7);
-      DeviceArrays call(kernel, direction, shape, *emulator_);
+      ArraysOnGpu call(kernel, direction, shape, *emulator_);
       BySequence all(call, random, own);
       const GpuBuffer status(*emulator_, kB * 4);
       std::int32_t found[kB] = {9, 9, 9};
@@ -128,7 +128,7 @@ TEST_F(RequestsOnGpu, ParamsOfSequencesAreQueuedAndRefused) {
   cellc_kernel* kernel = kernel_of(kMixed, CELLC_F64, "sequential");
   const cellc_shape shape = shape_of(kLengths, kB, kT);
   Random random(9);
-  DeviceArrays call(kernel, CELLC_FORWARD, shape, *emulator_);
+  ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
   BySequence all(call, random, {"W"});
   ASSERT_EQ(all.run(), CELLC_OK) << cellc_last_error();
   const Emulator::Counts before = emulator_->counts();
@@ -154,7 +154,7 @@ TEST_F(RequestsOnGpu, ParamsOfSequencesAreQueuedAndRefused) {
   EXPECT_EQ(h, clean);
 
   // The status of the forward run is the device's, and is looked at where a report waits.
-  DeviceArrays back(kernel, CELLC_BACKWARD, shape, *emulator_);
+  ArraysOnGpu back(kernel, CELLC_BACKWARD, shape, *emulator_);
   BySequence derivatives(back, random, {"W", "gradient.W", "gradient.a"});
   const GpuBuffer status(*emulator_, kB * 4);
   const std::int32_t bad[kB] = {0, 0, 1};
@@ -177,7 +177,7 @@ TEST_F(RequestsOnGpu, PlacesOfAllSequencesAreLookedAtFirst) {
   const auto refused = [&](cellc_direction direction, const std::vector<std::string>& own, auto change,
                            const char* says) {
     Random random(9);
-    DeviceArrays call(kernel, direction, shape, *emulator_);
+    ArraysOnGpu call(kernel, direction, shape, *emulator_);
     BySequence all(call, random, own);
     ASSERT_EQ(all.run(), CELLC_OK) << cellc_last_error();
     const Emulator::Counts before = emulator_->counts();
@@ -189,16 +189,16 @@ TEST_F(RequestsOnGpu, PlacesOfAllSequencesAreLookedAtFirst) {
   const GpuBuffer status(*emulator_, 256);
   refused(
       CELLC_FORWARD, {"W"},
-      [&](DeviceArrays& call) { call.status = reinterpret_cast<std::int32_t*>(status.address() + status.bytes() - 4); },
+      [&](ArraysOnGpu& call) { call.status = reinterpret_cast<std::int32_t*>(status.address() + status.bytes() - 4); },
       "array status: its address");
   refused(
       CELLC_BACKWARD, {"W", "gradient.W", "gradient.a"},
-      [](DeviceArrays& call) { call.forward_status = reinterpret_cast<const std::int32_t*>(4096); },
+      [](ArraysOnGpu& call) { call.forward_status = reinterpret_cast<const std::int32_t*>(4096); },
       "array status: its address");
   shape.offsets = offsets;
   refused(
       CELLC_FORWARD, {"W"},
-      [&](DeviceArrays& call) {
+      [&](ArraysOnGpu& call) {
         cellc_view& x = call.views[static_cast<std::size_t>(cellc_array_find(kernel, "x"))];
         x.data = static_cast<char*>(x.data) + 4;
       },
@@ -213,7 +213,7 @@ TEST_F(RequestsOnGpu, OptionsOfACall) {
   const auto run = [&](cellc_kernel* kernel, const cellc_call_options* options, bool prepared, cellc_report& report,
                        cellc_status want = CELLC_OK) {
     Random random(2);
-    DeviceArrays call(kernel, CELLC_FORWARD, shape, *emulator_);
+    ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
     call.draw(random);
     for (OneArray& a : call.all) a.given = true;
     call.options = options;
@@ -241,7 +241,7 @@ TEST_F(RequestsOnGpu, OptionsOfACall) {
     options.verify = 1;
     EXPECT_EQ(run(stepwise, nullptr, prepared, report), exact);
     Random random(2);
-    DeviceArrays call(stepwise, CELLC_FORWARD, shape, *emulator_);
+    ArraysOnGpu call(stepwise, CELLC_FORWARD, shape, *emulator_);
     call.draw(random);
     for (OneArray& a : call.all) a.given = true;
     ASSERT_EQ(call.run(false), CELLC_OK);
@@ -285,7 +285,7 @@ TEST_F(RequestsOnGpu, OptionsOfABackwardCallAndMistakes) {
   const auto call_with = [&](cellc_direction direction, auto change, cellc_status want, const char* says,
                              bool reported = true) {
     Random random(2);
-    DeviceArrays call(kernel, direction, shape, *emulator_);
+    ArraysOnGpu call(kernel, direction, shape, *emulator_);
     call.draw(random);
     for (OneArray& a : call.all) a.given = true;
     const std::vector<OneArray> before = call.all;
@@ -309,8 +309,6 @@ TEST_F(RequestsOnGpu, OptionsOfABackwardCallAndMistakes) {
       EXPECT_EQ(found, before[i].dense);
     }
   };
-  static int cancel = 1;
-  const char* const cpu = "for kernels of the CPU";
   call_with(
       CELLC_BACKWARD, [](auto& o) { o.has_tolerance = 1, o.tolerance = 1e-3; }, CELLC_OK, "");
   call_with(
@@ -318,13 +316,12 @@ TEST_F(RequestsOnGpu, OptionsOfABackwardCallAndMistakes) {
   call_with(
       CELLC_BACKWARD, [](auto& o) { o.verify = 1; }, CELLC_WRONG_USAGE, "of forward calls");
   call_with(
-      CELLC_FORWARD, [](auto& o) { o.threads = 2; }, CELLC_WRONG_USAGE, cpu);
+      CELLC_FORWARD, [](auto& o) { o.threads = 2; }, CELLC_WRONG_USAGE, "2 threads: no thread of the host");
   call_with(
-      CELLC_FORWARD, [](auto& o) { o.cancel = &cancel; }, CELLC_WRONG_USAGE, cpu);
+      CELLC_FORWARD, [](auto& o) { o.run_tasks = [](void*, void (*)(void*, int), void*, int) {}; }, CELLC_WRONG_USAGE,
+      "run_tasks: a call on a GPU has no tasks");
   call_with(
-      CELLC_FORWARD, [](auto& o) { o.plan = "{}"; }, CELLC_WRONG_USAGE, cpu);
-  call_with(
-      CELLC_FORWARD, [](auto& o) { o.go_on = [](void*, std::int64_t) { return 1; }; }, CELLC_WRONG_USAGE, cpu);
+      CELLC_FORWARD, [](auto& o) { o.plan = "{}"; }, CELLC_WRONG_INPUT, "options.plan: not a plan");
   call_with(
       CELLC_FORWARD, [](auto& o) { o.solver = "magic"; }, CELLC_WRONG_USAGE, "magic");
   call_with(

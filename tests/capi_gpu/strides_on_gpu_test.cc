@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/capi_gpu/device_arrays.h"
+#include "tests/capi_gpu/arrays_on_gpu.h"
 
 namespace cellc {
 namespace {
@@ -40,7 +40,7 @@ TEST_F(StridedOnGpu, IsTheSameCall) {
         if (direction != CELLC_FORWARD && (dtype == CELLC_BF16 || (packed && direction == CELLC_TANGENT)))
           continue;  // kernels take the emulator seconds
         SCOPED_TRACE(direction);
-        DeviceArrays call(kernel, direction, shape, *emulator_);
+        ArraysOnGpu call(kernel, direction, shape, *emulator_);
         call.draw(random);
         ASSERT_EQ(call.run(false), CELLC_OK) << cellc_last_error();
         for (OneArray& a : call.all) a.spread_out(random, false);
@@ -74,7 +74,7 @@ TEST_F(StridedOnGpu, CopiesAreQueued) {
   cellc_kernel* kernel = kernel_of(CELLC_F64);
   const cellc_shape shape = shape_of(kLengths, 2, 5);
   Random random(3);
-  DeviceArrays call(kernel, CELLC_FORWARD, shape, *emulator_);
+  ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
   call.draw(random);
   ASSERT_EQ(call.run(false), CELLC_OK) << cellc_last_error();
   for (OneArray& a : call.all) a.spread_out(random, false);
@@ -100,7 +100,7 @@ TEST_F(StridedOnGpu, ReportsLookAtWhatWasWritten) {
   cellc_kernel* kernel = kernel_of(CELLC_F64);
   const cellc_shape shape = shape_of(kLengths, 2, 5);
   Random random(8);
-  DeviceArrays call(kernel, CELLC_FORWARD, shape, *emulator_);
+  ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
   call.draw(random);
   const double nan = std::nan("");
   OneArray& x = call.named("x");
@@ -127,7 +127,7 @@ TEST_F(StridedOnGpu, ParamsOfSixteenBits) {
       SCOPED_TRACE(testing::Message() << dtype << " from " << narrow);
       cellc_kernel* kernel = kernel_of(dtype);
       Random random(4);
-      DeviceArrays call(kernel, CELLC_FORWARD, shape, *emulator_);
+      ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
       call.draw(random);
       OneArray& W = call.named("W");
       std::vector<std::uint16_t> bits;
@@ -175,7 +175,7 @@ TEST_F(StridedOnGpu, WhatIsRefusedHasWrittenNothing) {
   const cellc_shape shape = shape_of(kLengths, 2, 5);
   Random random(6);
   const auto refused = [&](const char* name, auto change, const char* says) {
-    DeviceArrays call(kernel, CELLC_FORWARD, shape, *emulator_);
+    ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
     call.draw(random);
     for (OneArray& a : call.all) a.spread_out(random, false);
     std::size_t which = 0;

@@ -54,13 +54,17 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
     EXPECT_GT(by_name[runs]["ms"], 0.0) << runs;
     EXPECT_EQ(by_name[runs]["converged"], true) << runs;
   }
+  const double ahead = cpu["strategies"][0]["ms"], behind = backward["strategies"][0]["ms"];
+  EXPECT_EQ(cpu["strategies"][0]["solver"], "auto");
+  EXPECT_DOUBLE_EQ(cpu["both"]["ms"].get<double>(), ahead + behind);
+  EXPECT_GT(cpu["both"]["floor_ms"], 0.0);
 }
 
 TEST_F(CommandBench, TheTableForPeople) {
   const Outcome outcome = cellc({"bench", gru, "--length", "100", "--dim", "d=4", "--repeats", "1"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part :
-       {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: ", "forward", "backward"})
+  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor",
+                           "refused: ", "cpu: ", "cuda: ", "forward", "backward", "both"})
     EXPECT_HAS(outcome.out, part);
 }
 

@@ -471,7 +471,6 @@ TEST_F(CommandBuild, Refusals) {
        "--cpu abacus: LLVM knows no processor of that name"},
       {{"none.cell", "--target", "cpu-object", "-o", "a.o"}, 1, "none.cell"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--cpu", "native"}, 2, "--target cuda-source is for GPUs"},
-      {{"gru.cell", "--target", "cuda-source", "--backward", "-o", "a.o"}, 2, "reads x at a lag"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--arch", "sm_90"}, 2, "--target cpu-object is for CPUs"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "h100"},
        2,

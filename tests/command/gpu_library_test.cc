@@ -280,10 +280,14 @@ TEST_F(GpuLibrary, TheCommandNeedsNvrtc) {
                                       "strides": false, "written": true, "required": false})"));
   // An object file for CPUs would take its header away.
   EXPECT_EQ(cellc({"build", "part.cell", "--target", "cpu-object", "--name", "part", "-o", "part.o"}).status, 0);
-  write("part.cell", "cell part[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + lag(x, 1)\n}\n");
-  const Outcome refused = cellc({"build", "part.cell", "--target", "gpu-shared", "--backward", "-o", "libpart.so"});
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_HAS(refused.err, "reads x at a lag, of which code for GPUs has no gradients; build it for a CPU");
+  write("late.cell", "cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + lag(x, 1)\n}\n");
+  const Outcome late =
+      cellc({"build", "late.cell", "--target", "gpu-shared", "--backward", "--arch", "sm_90", "--solver", "sequential",
+             "--dim", "d=4", "--name", "late", "-o", "liblate.so", "--json"});
+  ASSERT_EQ(late.status, 0) << late.err;
+  const std::string arrays = nlohmann::json::parse(late.out)["arrays"]["backward"].dump();
+  EXPECT_HAS(arrays, "x_lag_gradient");
+  EXPECT_HAS(shell("python3 -c \"import ctypes; print(ctypes.CDLL('./liblate.so').late_module_bytes())\""), "\n");
 }
 
 }  // namespace

@@ -129,9 +129,6 @@ TEST_F(CommandGradients, RecomputedOnesAreAboutWhatWasComputed) {
   const Outcome alone = run({"--recompute"});
   EXPECT_EQ(alone.status, 2);
   EXPECT_HAS(alone.err, "only with --cotangent");
-  const Outcome gpu = cellc({"run", path("leaky.cell"), "--recompute", "--cotangent", given[1], "--device", "cuda"});
-  EXPECT_EQ(gpu.status, 2);
-  EXPECT_HAS(gpu.err, "--device cpu");
 }
 
 TEST_F(CommandGradients, OfDelayLinesAreTheSamePartByPart) {

@@ -106,14 +106,22 @@ TEST(CudaLane, StepsOfRandomCells) {
 
 void identity(const Emitted& e, const std::function<int(int)>& rule, int n, std::vector<double>& state) {
   const double infinite = HUGE_VAL;
+  const Scannable kind = e.transitions->kind;
   for (int i = 0; i < n; ++i) {
-    if (e.transitions->kind == Scannable::Affine) {
+    if (is_semiring(kind)) {
+      const double zero = kind == Scannable::MinPlus ? infinite : -infinite;
+      for (int j = 0; j < n; ++j)
+        if (rule(i * n + j) >= 0) state[rule(i * n + j)] = i == j ? 0 : zero;
+      state[rule(n * n + i)] = zero;
+      continue;
+    }
+    if (kind == Scannable::Affine) {
       for (int j = 0; j < n; ++j)
         if (rule(i * n + j) >= 0) state[rule(i * n + j)] = i == j;
       continue;
     }
     const double clip[4] = {1, 0, -infinite, infinite}, moebius[4] = {1, 0, 0, 1};
-    for (int m = 0; m < 4; ++m) state[rule(4 * i + m)] = e.transitions->kind == Scannable::Clip ? clip[m] : moebius[m];
+    for (int m = 0; m < 4; ++m) state[rule(4 * i + m)] = kind == Scannable::Clip ? clip[m] : moebius[m];
   }
 }
 
@@ -121,7 +129,7 @@ TEST(CudaLane, CarriersAreTheMapOfTheStart) {
   const std::vector<Emitted> all = all_emitted(Storage::F64);
   const Runner<double> runner(all, Storage::F64);
   constexpr int kSteps = 4;
-  std::int64_t affine = 0, zeros = 0, clips = 0, moebius = 0, kinks = 0;
+  std::int64_t affine = 0, zeros = 0, clips = 0, moebius = 0, semirings = 0, kinks = 0;
   for (std::size_t index = 0; index < all.size(); ++index) {
     const Emitted& carried = all[index];
     if (!carried.transitions) continue;
@@ -159,6 +167,26 @@ TEST(CudaLane, CarriersAreTheMapOfTheStart) {
         other[j] += by;
         return run(carried.step, other);
       };
+      if (const Scannable kind = carried.transitions->kind; is_semiring(kind)) {
+        for (double by : {-0.5, 0.25, 0.75}) {
+          const std::vector<double> got = moved(by);
+          for (int i = 0; i < n; ++i) {
+            double most = value(n * n + i);
+            for (int k = 0; k < n; ++k) {
+              if (rule(i * n + k) < 0) continue;
+              const double term = value(i * n + k) + start[k] + (k == j ? by : 0);
+              const double top = std::fmax(most, term);
+              most = kind == Scannable::MaxPlus   ? top
+                     : kind == Scannable::MinPlus ? std::fmin(most, term)
+                     : std::isinf(top)            ? top
+                                                  : top + std::log(std::exp(most - top) + std::exp(term - top));
+            }
+            EXPECT_TRUE(near(most, got[i], 1e-9)) << carried.label << ", entry " << i << ": " << most << ", " << got[i];
+          }
+          ++semirings;
+        }
+        continue;
+      }
       if (carried.transitions->kind != Scannable::Affine) {
         for (double by : {-0.5, 0.25, 0.75}) {
           const double x = start[j] + by, got = moved(by)[j];
@@ -190,6 +218,7 @@ TEST(CudaLane, CarriersAreTheMapOfTheStart) {
   EXPECT_GT(zeros, 100);
   EXPECT_GE(clips, 9);
   EXPECT_GE(moebius, 9);
+  EXPECT_GE(semirings, 9);
   EXPECT_LT(kinks * 20, affine);
 }
 

@@ -37,6 +37,11 @@ void clip(const double* h, const double* x, const double* p, double* to) {
   const double y = p[0] * h[0] + x[0], low = y < 1 ? y : 1;
   to[0] = std::isnan(y) ? y : low > -1 ? low : -1;
 }
+void routes(const double* h, const double* x, const double* p, double* to) {
+  const double a = h[0] + p[0], b = h[1] + x[0], c = h[0] - x[1];
+  to[0] = std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+  to[1] = std::isnan(c) || std::isnan(h[1]) || std::isnan(x[1]) ? NAN : std::max({c, h[1] - 1, x[1]});
+}
 void lstm(const double* h, const double* x, const double* p, double* to) {
   const double f = sigmoid(p[0] * h[1] + x[0]);
   to[0] = f * h[0] + (1 - f) * std::tanh(p[1] * h[1] + x[1]);
@@ -124,6 +129,15 @@ const std::vector<KnownRecurrence>& known_recurrences() {
 }
 )",
                                                     1, 1, 1, clip, true},
+                                                   {"routes", R"(cell routes[d] {
+  state h0[d], h1[d]
+  input x0[d], x1[d]
+  param p0[d]
+  h0' = max(h0 + p0, h1 + x0)
+  h1' = max(max(h0 - x1, h1 - 1), x1)
+}
+)",
+                                                    2, 2, 1, routes, true},
                                                    {"lstm", R"(cell lstm[d] {
   state h0[d], h1[d]
   input x0[d], x1[d], x2[d]

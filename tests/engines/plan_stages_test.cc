@@ -221,5 +221,18 @@ TEST(PlanStages, ALookAtTheDataHasToPromiseEnough) {
   EXPECT_NE(slow.stages[0].reason.find("remember"), std::string::npos) << slow.stages[0].reason;
 }
 
+// What is added to all states is added to the next ones: there is nothing to be seen. Where paths begin anew there is.
+TEST(PlanStages, MaximaOfSumsAreNotLookedAt) {
+  constexpr const char* kViterbi =
+      "cell viterbi[k=3] {\n  state v[k]\n  input e[k]\n  param A[k,k]\n  v'[j] = max[i](v[i] + A[i,j]) + e[j]\n}\n";
+  constexpr const char* kLocal =
+      "cell local[k=3] {\n  state v[k]\n  input e[k]\n  param A[k,k]\n"
+      "  v'[j] = max(0, max[i](v[i] + A[i,j])) + e[j]\n}\n";
+  OnPaper viterbi(kViterbi), local(kLocal);
+  const PassCosts costs{10, {{0, 10, 1, 100}}, 0};
+  EXPECT_TRUE(weighed(viterbi, costs).fused);
+  EXPECT_EQ(weighed(local, costs).stages[0].strategy, Strategy::Auto);
+}
+
 }  // namespace
 }  // namespace cellc

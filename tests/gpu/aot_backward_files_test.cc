@@ -8,7 +8,7 @@ namespace cellc {
 namespace {
 
 TEST(AotBackwardFiles, HaveCleanHeaders) {
-  for (const char* name : {"01_para_gru", "04_lstm"}) {
+  for (const char* name : {"01_para_gru", "04_lstm", "34_narx3", "x16_biquad1"}) {
     SCOPED_TRACE(name);
     const oracle::Example& file = oracle::example_named(name);
     const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));

@@ -102,8 +102,9 @@ struct BackwardRoom {
   explicit BackwardRoom(const cellc_backward& of)
       : words(static_cast<std::size_t>(of.words)),
         inputs(static_cast<std::size_t>(of.input_count) + 1),
-        outs(static_cast<std::size_t>(of.out_count) + 1) {}
-  Words words, inputs, outs;
+        outs(static_cast<std::size_t>(of.out_count) + 1),
+        past(static_cast<std::size_t>(of.past_count) + 1) {}
+  Words words, inputs, outs, past;
 };
 cellc_backward_call backward_call(const cellc_backward& of, const cellc_device& device, cellc_work& work,
                                   BackwardRoom& room) {
@@ -114,6 +115,7 @@ cellc_backward_call backward_call(const cellc_backward& of, const cellc_device& 
   call.words = room.words.data();
   call.inputs = room.inputs.data();
   call.outs = room.outs.data();
+  call.past = room.past.data();
   return call;
 }
 

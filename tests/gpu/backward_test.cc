@@ -9,132 +9,20 @@
 #include "compiler/front_end.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
-#include "runtime/data/bind.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/reference.h"
-#include "runtime/gradient/sum_axes.h"
+#include "tests/gpu/backward_trial.h"
 #include "tests/gpu/strategy_matrix.h"
 #include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
 
-struct TestCell {
-  const char* name;
-  const char* text;
-};
-
-constexpr const char* kLinear = R"(cell linear[d] {
-  state h[d]
-  input a[d] in (0.5, 0.99), x[d]
-  h' = a*h + x
-})";
-
-const TestCell kCells[] = {
-    {"gru", R"(cell gru[d] {
-  state h[d]
-  input xz[d], xr[d], xc[d]
-  param az[d], ar[d], ac[d]
-  z = sigmoid(az*h + xz)
-  r = sigmoid(ar*h + xr)
-  c = tanh(ac*(r*h) + xc)
-  h' = (1 - z)*h + z*c
-})"},
-    {"linear", kLinear},
-    {"lstm", R"(cell lstm[d] {
-  state c[d], h[d]
-  input xf[d], xi[d], xo[d], xz[d]
-  param af[d], ai[d], ao[d], s
-  f = sigmoid(af*h + xf)
-  i = sigmoid(ai*c + xi)
-  c' = f*c + i*tanh(s*xz)
-  h' = sigmoid(ao*c' + xo)*tanh(c')
-  out y[d] = h'*xo + c
-})"},
-    {"square", R"(cell square[d] {
-  state h[d,d]
-  input x[d,d]
-  param a[d,d] in (0.2, 0.9), b[d]
-  h'[i,j] = tanh(a[i,j]*h[i,j] + b[j]*x[i,j])
-})"},
-    {"planes", R"(cell planes[d, n] {
-  state h[d,n]
-  input u[d,n], g[d]
-  param a[d,n] in (0.5, 0.9), b[n], c[d], e
-  h' = tanh(a*h + b*u + c*g*h) + e*u
-})"},
-    {"dense", R"(cell dense[d, m] {
-  state h[d]
-  input x[m]
-  param W[d,m], U[d,d], b[d], scale = 0.5
-  h' = tanh(W@x + 0.3*(U@h) + 0.2*(h@U) + scale*b)
-  out y[m] = h'@W
-})"},
-    {"mixing", R"(cell mixing[d] {
-  state c[d], h[d]
-  input x[d], o[d]
-  param Ui[d,d], Uf[d,d], Uo[d,d], b[d]
-  c' = sigmoid(Uf@h + x)*c + tanh(Ui@h + b)
-  h' = sigmoid(Uo@h + o)*tanh(c')
-})"},
-    {"heads", R"(cell heads[k, d, n] {
-  state h[k,d,n]
-  input u[k,d], B[k,n], C[n]
-  param A[k,n] in (0.1, 0.9), D[d], P[d,n]
-  h' = A*h + B*u + 0.1*P
-  out y[k,d] = sum[n](C*h') + D*u
-})"},
-    {"lags", R"(cell lags[d, w=3] {
-  state h[d], s
-  input x[d]
-  param k[w], a
-  h' = tanh(0.4*h + 0.3*lag(h, 2) + sum[w](k*lag[w](x)) + a*lag(x, 2))
-  s' = 0.5*s + sum[d](h'*a)
-})"},
-    {"delay_lines", R"(cell delays[d] {
-  state h[d], s[d] = 0.25
-  input x[d]
-  param a, q[d] = 0.7
-  h' = tanh(0.4*h*lag(s, 18) + 0.3*lag(h, 2) + a*x)
-  s' = q*s + 0.2*lag(h', 30)*x
-  out y = lag(s', 40)*a
-})"},
-    {"stages", R"(cell stages[d] {
-  state a[d], b[d]
-  input x[d]
-  param p, q[d] = 0.7
-  a' = 0.9*a + p*x
-  b' = q*b + relu(a')*x
-  out y = sum[d](b)
-})"},
-};
-
-struct Shape {
-  std::vector<std::int64_t> offsets;
-  bool reverse;
-  std::int64_t channels = 0;  ///< 0: 7, 9, …; otherwise rows of so many, which come sixteen bytes at a time
-};
-const Shape kShapes[] = {
+const GradientShape kShapes[] = {
     {{0, 37, 74}, false}, {{0, 0, 5, 5, 70}, false},  {{0, 33, 66, 99}, true},
     {{0, 1}, false},      {{0, 1, 40}, true},         {{0, 0}, false},
     {{0, 700}, false},    {{0, 300, 600}, false, 64}, {{0, 333}, true, 32},
 };
-
-/// The plainest sum over steps.
-void sum_plainly(const StepSum& sum) {
-  const SumAxes axes = sum_axes(sum);
-  const std::int64_t rows = sum.left.shape()[0];
-  const std::int64_t left_row = rows ? sum.left.count() / rows : 0,
-                     right_row = rows && sum.right ? sum.right->count() / rows : 0;
-  std::vector<AxisStrides> all;
-  for (const auto* part : {&axes.shared, &axes.left, &axes.right, &axes.summed, &axes.repeated})
-    all.insert(all.end(), part->begin(), part->end());
-  for (std::int64_t row = 0; row < rows; ++row)
-    each_position(all, [&](std::int64_t l, std::int64_t r, std::int64_t into) {
-      const double term = sum.left.get(row * left_row + l) * (sum.right ? sum.right->get(row * right_row + r) : 1.0);
-      sum.into.set(into, sum.into.get(into) + term);
-    });
-}
 
 /// Each of these alone decides which kernels there are.
 struct Way {
@@ -158,6 +46,7 @@ std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {4, 2, 256}});
   ways.push_back({&adjoint, Dtype::F64, Strategy::Persistent, true, {2, 1, 256}});
   ways.push_back({&adjoint, Dtype::F32, Strategy::Auto, true, {}, WideProducts::Always});
+  ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {3, 2, 256, PersistentWish::Exchange::Group}});
   return ways;
 }
 
@@ -170,49 +59,18 @@ bool admitted(BackwardOnGpu& backward, const AdjointRun& adjoint, const BoundRun
 class Backward : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
-  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kCells[GetParam()].text));
+  const GradientCell& of = gradient_cells()[GetParam()];
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", of.text));
   const CellGraph& cell = analysed.cell;
   Device device = open_device();
   turns::Turn turn;
-  for (const Shape& shape : turn.of(std::vector<Shape>(std::begin(kShapes), std::end(kShapes)))) {
-    if (shape.channels && cell.header.size() > 1) continue;  // many lanes, and no more to see
-    BoundRun run;
-    const std::int64_t rows = shape.offsets.back(), sequences = static_cast<std::int64_t>(shape.offsets.size()) - 1;
-    run.offsets = shape.offsets;
-    run.reverse = shape.reverse;
-    std::int64_t length = 5;
-    for (const AxisId a : cell.header)
-      run.sizes[a] = cell.graph.axis(a).fixed.value_or(shape.channels ? shape.channels : length += 2);
-    std::uint64_t seed = 1;
-    const auto drawn = [&](std::vector<std::int64_t> before, const std::vector<AxisId>& axes, double low, double high) {
-      for (const std::int64_t n : lengths(cell, run, axes)) before.push_back(n);
-      Array array(Dtype::F64, before);
-      fill_uniform(array, ++seed, "x", low, high);
-      return array;
-    };
-    run.histories.resize(cell.symbols.size());
-    for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
-      const Symbol& symbol = cell.symbols[s];
-      const double low = symbol.range ? symbol.range->low : -1, high = symbol.range ? symbol.range->high : 1;
-      std::vector<std::int64_t> first;
-      if (symbol.kind == SymbolKind::Input) first = {rows};
-      if (symbol.kind == SymbolKind::State) first = {sequences};
-      run.symbols.push_back(drawn(first, symbol.axes, low, high));
-      if (symbol.kind == SymbolKind::Input && symbol.max_lag != 0)
-        run.histories[s] = drawn({sequences, symbol.max_lag > 0 ? symbol.max_lag : 2}, symbol.axes, low, high);
-    }
-    Cotangents cotangents;
-    for (const StateUpdate& u : cell.updates) {
-      const Symbol& state = cell.symbol_of(u);
-      cotangents.states.push_back(state.lag_of < 0 ? drawn({rows}, state.axes, -1, 1) : Array());
-      cotangents.finals.push_back(state.lag_of < 0 ? drawn({sequences}, state.axes, -1, 1) : Array());
-    }
-    for (const Out& out : cell.outs) cotangents.outs.push_back(drawn({rows}, out.index, -1, 1));
-
-    const AdjointRun adjoint(cell, results_with(cotangents)), multiplied(cell, results_with(cotangents, true));
-    const RunOutput output = reference_run(cell, run);
-    const BoundRun bound = adjoint.bind(run, output, cotangents, Dtype::F64);
-    const Gradients expected = adjoint.gather(run, bound, reference_run(adjoint.cell(), bound), sum_plainly);
+  for (const GradientShape& shape : turn.of(std::vector<GradientShape>(std::begin(kShapes), std::end(kShapes)))) {
+    if (shape.channels > 7 && cell.header.size() > 1) continue;  // many lanes, and no more to see
+    const BackwardTrial trial(cell, shape);
+    const BoundRun& run = trial.run;
+    const AdjointRun adjoint(cell, results_with(trial.cotangents)),
+        multiplied(cell, results_with(trial.cotangents, true));
+    const Gradients expected = trial.expected(adjoint);
 
     for (const Way& way : ways_of(adjoint, multiplied)) {
       const Dtype dtype = way.dtype;
@@ -225,18 +83,13 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
       SolveReport report;
       backward.prepare(run, {});
       if (!admitted(backward, *way.adjoint, run, way.solver)) continue;
-      const Gradients found = backward.run(run, output, cotangents, options, report);
-      const Gradients again = backward.run(run, output, cotangents, options, report);
+      const Gradients found = backward.run(run, trial.output, trial.cotangents, options, report);
+      const Gradients again = backward.run(run, trial.output, trial.cotangents, options, report);
       const auto compare = [&](const std::string& name, const Array& got, const Array& twice, const Array& reference) {
         ASSERT_EQ(got.shape(), reference.shape()) << name;
-        double size = 0;
-        for (std::int64_t i = 0; i < reference.count(); ++i) size = std::max(size, std::abs(reference.get(i)));
-        for (std::int64_t i = 0; i < reference.count(); ++i) {
-          ASSERT_NEAR(got.get(i), reference.get(i), (dtype == Dtype::F32 ? 3e-5 : 1e-11) * (size + 1e-30))
-              << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype)
-              << ", " << to_string(way.solver) << (way.adjoint == &multiplied ? ", added up in lanes" : "");
-          ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";
-        }
+        expect_same(fmt::format("{} of {}, {} rows, {}, {}{}", name, of.name, run.offsets.back(), to_string(dtype),
+                                to_string(way.solver), way.adjoint == &multiplied ? ", added up in lanes" : ""),
+                    got, twice, reference, dtype == Dtype::F32 ? 3e-5 : 1e-11);
       };
       for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
         compare(cell.symbols[s].name, found.symbols[s], again.symbols[s], expected.symbols[s]);
@@ -248,7 +101,7 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
 
 /// With a tolerance that no composed map keeps, every chain of a scan is walked after it.
 TEST(BackwardScan, WhatIsOffIsWalkedAndMadeAgain) {
-  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kCells[0].text));
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", gradient_cell("gru").text));
   const CellGraph& cell = analysed.cell;
   Device device = open_device();
   BoundRun run;
@@ -294,7 +147,7 @@ TEST(BackwardScan, WhatIsOffIsWalkedAndMadeAgain) {
 /// Gradients of `h' = a*h + x` for three sequences of 7 channels, which share warps; `last`: the cotangent of the
 /// second one's final state.
 Gradients of_three_sequences(Device& device, Strategy solver, double last, std::int64_t& repaired) {
-  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kLinear));
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kLinearCell));
   const CellGraph& cell = analysed.cell;
   BoundRun run;
   run.offsets = {0, 200, 400, 600};
@@ -357,7 +210,7 @@ TEST(BackwardScan, AnotherSequenceKeepsItsBits) {
 /// Rows of 48 channels come sixteen bytes at a time where all arrays allow it, starts among them. Whether they do is
 /// found out each time, and how many parts a sum has follows from it.
 TEST(BackwardScan, ArraysMayLieAnywhere) {
-  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kCells[0].text));
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", gradient_cell("gru").text));
   const CellGraph& cell = analysed.cell;
   Device device = open_device();
   Gpu& gpu = *device.gpu;
@@ -413,8 +266,8 @@ TEST(BackwardScan, ArraysMayLieAnywhere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cells, Backward, testing::Range<std::size_t>(0, std::size(kCells)),
-                         [](const auto& info) { return std::string(kCells[info.param].name); });
+INSTANTIATE_TEST_SUITE_P(Cells, Backward, testing::Range<std::size_t>(0, gradient_cells().size()),
+                         [](const auto& info) { return std::string(gradient_cells()[info.param].name); });
 CELLC_ONE_IN(2, "Cells/Backward");
 
 }  // namespace

@@ -30,7 +30,7 @@ struct StepWithTransition {
   }
 };
 struct TransitionRule {
-  enum Kind { Affine, Clip, Moebius };
+  enum Kind { Affine, Clip, Moebius, MaxPlus, MinPlus, LogPlus };
   static constexpr Kind kKind = Affine;
   static CELLC_DEVICE constexpr int transition(int) { return 1; }
 };

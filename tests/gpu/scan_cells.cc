@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -93,6 +94,32 @@ ScanCell moebius_cell() {
                  [](const auto& v, auto& next) {
                    next["P"] = (v.at("a") * v.at("P") + v.at("b")) / (v.at("c") * v.at("P") + v.at("e"));
                  });
+}
+
+ScanCell viterbi_cell() {
+  return emitted(
+      "cell c[d] {\n  state p[d], q[d]\n  input a[d], b[d]\n  p' = max(p + a, q + b)\n  q' = max(q - a, p + 0.3)\n}\n",
+      Scannable::MaxPlus, Storage::F32, {{"a", {-1, 0.4}}, {"b", {-1, 0.4}}}, [](const auto& v, auto& next) {
+        next["p"] = std::max(v.at("p") + v.at("a"), v.at("q") + v.at("b"));
+        next["q"] = std::max(v.at("q") - v.at("a"), v.at("p") + 0.3);
+      });
+}
+
+ScanCell shortest_cell() {
+  return emitted("cell c[d] {\n  state h[d]\n  input a[d], b[d]\n  h' = min(min(h + a, h - b), a*b)\n}\n",
+                 Scannable::MinPlus, Storage::F32, {{"a", {-0.2, 1}}, {"b", {-1, 0.2}}}, [](const auto& v, auto& next) {
+                   next["h"] = std::min({v.at("h") + v.at("a"), v.at("h") - v.at("b"), v.at("a") * v.at("b")});
+                 });
+}
+
+ScanCell forward_cell(Storage storage) {
+  return emitted(
+      "cell c[d] {\n  state p[d], q[d]\n  input a[d], b[d]\n  p' = p - 1 + softplus(q - p + 0.5 + a) + b\n  q' = q + "
+      "softplus(p - q + a) - 0.7\n}\n",
+      Scannable::LogPlus, storage, {{"a", {-1, 0.5}}, {"b", {-0.5, 0.5}}}, [](const auto& v, auto& next) {
+        next["p"] = std::log(std::exp(v.at("p") - 1) + std::exp(v.at("q") - 0.5 + v.at("a"))) + v.at("b");
+        next["q"] = std::log(std::exp(v.at("q")) + std::exp(v.at("p") + v.at("a"))) - 0.7;
+      });
 }
 
 ScanCell rotation_cell(Storage storage) {

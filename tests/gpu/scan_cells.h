@@ -25,6 +25,9 @@ struct ScanCell {
 ScanCell linear_cell();
 ScanCell clip_cell();
 ScanCell moebius_cell();
+ScanCell viterbi_cell();                                ///< two states over (max, +)
+ScanCell shortest_cell();                               ///< one over (min, +), in which the state stands twice
+ScanCell forward_cell(Storage storage = Storage::F32);  ///< two states over (logsumexp, +)
 /// Two states that turn into each other.
 ScanCell rotation_cell(Storage storage = Storage::F32);
 /// A ring of four states: all entries of the map, most of which are zero over few steps.

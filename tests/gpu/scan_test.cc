@@ -225,6 +225,9 @@ TEST(Scan, ClipsWhoseSlopesOverflow) {
   check_layouts(ramp_cell());
 }
 TEST(Scan, MoebiusMaps) { check_layouts(moebius_cell()); }
+TEST(Scan, MaximaOfSums) { check_layouts(viterbi_cell()); }
+TEST(Scan, MinimaOfSums) { check_layouts(shortest_cell()); }
+TEST(Scan, LogsOfSumsOfExponentials) { check_layouts(forward_cell()); }
 TEST(Scan, TwoStates) {
   check_layouts(rotation_cell());
   check_layouts(rotation_cell(Storage::F64), kF64);

@@ -71,6 +71,12 @@ extern "C" __global__ void stub_tables(const __grid_constant__ cellc::OffsetTabl
 extern "C" __global__ void stub_columns(const __grid_constant__ cellc::SumsInARow p) { cellc::columns_in_a_row(p); }
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::SumsInARow p) { cellc::products_in_a_row(p); }
 )"}},
+    {"shipped_shifts.cuh", {{"call.cuh", "gradient_arguments.cuh", "shifted_rows.cuh"}, R"(
+extern "C" __global__ void stub_earlier(const __grid_constant__ cellc::ShiftedRows p) { cellc::earlier_rows(p); }
+extern "C" __global__ void stub_later(const __grid_constant__ cellc::ShiftedRows p) { cellc::add_later_rows(p); }
+extern "C" __global__ void stub_past(const __grid_constant__ cellc::ShiftedRows p) { cellc::add_past_to_start(p); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ShiftedRows p) { cellc::add_later_history(p); }
+)"}},
     {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) {
   CELLC_DYNAMIC_SHARED(float, stages);
@@ -168,56 +174,66 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
     {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
-    {"transitions.cuh", {{"lanes.cuh"}, R"(
+    {"semirings.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(Real* x) {
+  cellc::SemiringTransitions<TransitionRule, 1, 5>::zero() < *x ? *x = 0 : *x = 1;
+}
+)"}},
+    {"transitions.cuh", {{"lanes.cuh", "semirings.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
   cellc::Transitions::Map map;
   map.identity();
   map.move(*reinterpret_cast<Real(*)[cellc::kCarried]>(x));
 }
 )"}},
-    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
+    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
   cellc::ScanTile<cellc::ScanCopy::Contiguous>(run, shared).ask(0);
 }
 )"}},
-    {"scan_repair.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
+    {"scan_repair.cuh",
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   __shared__ unsigned told;
   cellc::repair<cellc::ScanCopy::Contiguous>(run, 4, &told, false);
 }
 )"}},
     {"scan.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+       "scan_repair.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
     {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "sequential.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
 )"}},
-    {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
+    {"scan_tma.cuh",
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
     {"scan_stream.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh",
-       "scan_tma.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+       "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Contiguous>(run); }
 )"}},
     {"scan_cluster.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+       "scan_repair.cuh", "scan.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
-    {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
+    {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   cellc::Lane lane = cellc::resolve(run.lanes, threadIdx.x);
   cellc::step_from_both(run.lanes, lane, 0, run.began, run.ended, run.starts, run.sizes);
 }
 )"}},
-    {"hermite.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh"}, R"(
+    {"hermite.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   cellc::HermiteMap bend;
   bend.take(x[0], *runs, true);
@@ -225,7 +241,7 @@ extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   bend.follow(x[5], x[3], x[4]);
 }
 )"}},
-    {"compose.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"compose.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 struct Work {
   const cellc::Segmented& run;
   const cellc::Lanes& lanes;
@@ -237,7 +253,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   cellc::compose<cellc::Transitions>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::ResidualBudget{}), 32, 1);
 }
 )"}},
-    {"segment_work.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"segment_work.cuh",
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentWork work(run, shared);
@@ -247,7 +264,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"first_sweep.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentWork work(run, shared);
@@ -258,7 +276,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"segment_runs.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentWork work(run, shared);
@@ -268,7 +287,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"chain_walk.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
        "segment_runs.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
@@ -279,7 +298,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   work.sum(cellc::walk_chains<true>(work));
 }
 )"}},
-    {"multistart.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"multistart.cuh",
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
   Real next[cellc::Multistart::kStates];
   cellc::Multistart::step(x, x + 3, x + 6, next, nullptr);
@@ -287,7 +307,7 @@ extern "C" __global__ void stub_kernel(Real* x) {
 }
 )"}},
     {"segmented.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
+     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
        "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }

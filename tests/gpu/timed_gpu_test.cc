@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/build/copy_baseline.h"
+#include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/evaluate/bench_cell.h"
 #include "runtime/evaluate/tune_cell.h"
@@ -123,6 +125,44 @@ TEST(TimedGpu, RepeatsAllocateNothing) {
   const std::int64_t before = gpu->counts().allocations;
   timed->time(options, 3, report);
   EXPECT_EQ(gpu->counts().allocations, before);
+}
+
+/// Gradients too; a plan that is pinned runs, and leaves the same bits each time.
+TEST(TimedGpu, PlansOfAdjointsAreMeasured) {
+  const auto gpu = fast_to_compile();
+  const Prepared p("cell leaky[d] {\n  state h[d]\n  input x[d]\n  param a[d]\n  h' = tanh(a*h + x)\n}\n");
+  const CellGraph& cell = p.cell.cell;
+  const Cotangents cotangents = random_cotangents(cell, p.binding.run, Dtype::F32, 1);
+  const AdjointRun adjoint(cell, results_with(cotangents, true));
+  const auto timed = timed_backward_on_gpu(*gpu, cell, p.cell.structure, adjoint, Dtype::F32, p.binding.run);
+  const TuneResult result = tune_cell(*timed, static_cast<int>(adjoint.structure().stages.size()), 70, {}, 1);
+  std::set<Strategy> tried;
+  RunOutput output;
+  {
+    SolveReport report;
+    output = CudaSolver(*gpu, cell, p.cell.structure, Dtype::F32).run(p.binding.run, {}, report);
+  }
+  std::optional<Gradients> first;
+  for (const TuneTrial& t : result.trials) {
+    EXPECT_TRUE(t.converged);
+    EXPECT_GT(t.ms, 0);
+    if (!tried.insert(t.stages[0].strategy).second) continue;
+    SolveOptions pinned;
+    pinned.plan = t.stages;
+    BackwardOnGpu backward(*gpu, cell, adjoint, Dtype::F32);
+    SolveReport report;
+    const Gradients found = backward.run(p.binding.run, output, cotangents, pinned, report),
+                    again = backward.run(p.binding.run, output, cotangents, pinned, report);
+    EXPECT_EQ(report.stages[0].plan.strategy, t.stages[0].strategy);
+    if (!first) first = found;
+    for (std::size_t s = 0; s < found.symbols.size(); ++s)
+      for (std::int64_t i = 0; i < found.symbols[s].count(); ++i) {
+        ASSERT_EQ(found.symbols[s].get(i), again.symbols[s].get(i));
+        ASSERT_NEAR(found.symbols[s].get(i), first->symbols[s].get(i), 1e-4);
+      }
+  }
+  EXPECT_TRUE(tried.contains(Strategy::Sequential));
+  EXPECT_TRUE(tried.contains(Strategy::Scan));
 }
 
 TEST(TimedGpu, PlansThatAreMeasuredRun) {

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 
+#include "compiler/analysis/semiring.h"
 #include "compiler/front_end.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/graph_walk.h"
@@ -17,17 +19,18 @@
 namespace cellc {
 namespace {
 
-/// Numbers between 0.2 and 0.9, the same for the same place.
+/// Numbers between 0.2 and 0.9, the same for the same place; below zero some of those that may be.
 Environment somewhere(const CellGraph& cell, std::size_t seed) {
   Environment environment;
   std::int64_t length = 2;
   for (const AxisId a : cell.header) environment.sizes[a] = cell.graph.axis(a).fixed.value_or(length++);
-  environment.read = [seed](int symbol, const std::vector<std::int64_t>& position, int lag) {
+  environment.read = [seed, &cell](int symbol, const std::vector<std::int64_t>& position, int lag) {
     std::size_t h = seed * 7919 + static_cast<std::size_t>(symbol) * 104729 + static_cast<std::size_t>(lag) * 1299709;
     for (const std::int64_t p : position) h = h * 31 + static_cast<std::size_t>(p) + 17;
     h = (h ^ (h >> 13)) * 0xbf58476d1ce4e5b9ull;
     const double unit = static_cast<double>((h >> 20) % 100003) / 100003;
-    return (h & 4096 ? 1 : -1) * (0.2 + 0.7 * unit);
+    const std::optional<Range>& range = cell.symbols[static_cast<std::size_t>(symbol)].range;
+    return (h & 4096 || (range && range->low >= 0) ? 1 : -1) * (0.2 + 0.7 * unit);
   };
   return environment;
 }
@@ -75,8 +78,31 @@ NodeId spelled_out(CellGraph& cell, const Stage& stage, const JacobianBlock& blo
   return total;
 }
 
+/// The new states of a stage put together of its terms and offsets; how many there are.
+int expect_semiring(CellGraph& cell, const Stage& stage, const std::string& what) {
+  Graph& g = cell.graph;
+  for (const int u : stage.states) {
+    NodeId total = kNoNode;
+    const auto add = [&](NodeId term) {
+      total = total == kNoNode ? term : semiring_sum(g, stage.scannable, total, term);
+    };
+    for (const SemiringMap::Term& t : stage.semiring->terms) {
+      if (t.row != u) continue;
+      const NodeId read = g.read(cell.updates[static_cast<std::size_t>(t.column)].symbol, t.at);
+      add(semiring_sum_over(g, stage.scannable, t.bound, g.op(Op::Add, {t.coefficient, read})));
+      for (const int other : stage.states)
+        EXPECT_FALSE(depends_on(g, t.coefficient, {cell.updates[static_cast<std::size_t>(other)].symbol})) << what;
+    }
+    for (const SemiringMap::Offset& o : stage.semiring->offsets)
+      if (o.row == u) add(o.value);
+    const StateUpdate& update = cell.updates[static_cast<std::size_t>(u)];
+    expect_equal(cell, update.value, total, cell.symbol_of(update).index, what);
+  }
+  return static_cast<int>(stage.states.size());
+}
+
 TEST(NormalForms, AreWhatTheCellComputes) {
-  int clips = 0, maps = 0, blocks = 0, products = 0;
+  int clips = 0, maps = 0, semirings = 0, blocks = 0, products = 0;
   for (const oracle::Example& example : oracle::all_cells())
     for (const Cell& tree : example.tree.cells) {
       AnalysedCell c = analyse_text(example.source, tree.name);
@@ -102,6 +128,8 @@ TEST(NormalForms, AreWhatTheCellComputes) {
           const NodeId below = g.op(Op::Add, {g.op(Op::Mul, {m->c, s}), m->d});
           expect_equal(cell, update.value, g.op(Op::Div, {above, below}), axes, tree.name);
         }
+        EXPECT_EQ(stage.semiring.has_value(), is_semiring(stage.scannable)) << tree.name;
+        if (stage.semiring) semirings += expect_semiring(cell, stage, tree.name);
         if (!stage.low_rank) continue;
         products += static_cast<int>(stage.low_rank->products.size());
         for (const int row : stage.states)
@@ -118,6 +146,7 @@ TEST(NormalForms, AreWhatTheCellComputes) {
     }
   EXPECT_GE(clips, 3);
   EXPECT_GE(maps, 1);
+  EXPECT_GE(semirings, 8);
   EXPECT_GE(blocks, 8);
   EXPECT_GE(products, 12);
 }

@@ -47,6 +47,14 @@ const Function* find_function(const File& file, const std::string& name) {
 
 std::string prime_key(const std::string& name, bool primed) { return primed ? name + "'" : name; }
 
+double log_sum(const std::vector<double>& v) {
+  double most = -std::numeric_limits<double>::infinity(), total = 0;
+  for (double x : v) most = *apply("max", {most, x});
+  if (!std::isfinite(most)) return most;
+  for (double x : v) total += std::exp(x - most);
+  return most + std::log(total);
+}
+
 /// Everything that is known up to one step: evaluates expressions at that step and, through
 /// `back`, at earlier ones.
 class Moment {
@@ -257,6 +265,7 @@ class Moment {
     if (e.name == "mean")
       return reduced(body, labels, lengths, [&](Values v) { return sum(v) / static_cast<double>(v.size()); });
     if (e.name == "max") return reduced(body, labels, lengths, maximum);
+    if (e.name == "logsumexp") return reduced(body, labels, lengths, log_sum);
     // softmax, with the largest value taken off first
     const Tensor top = reduced(body, labels, lengths, maximum);
     const Tensor raised = elementwise({&body, &top}, [](Values v) { return std::exp(v[0] - v[1]); });
@@ -291,7 +300,8 @@ class Moment {
     if (e.name == "size") return scalar(static_cast<double>(length_of(scope.label(e.index.at(0).name))));
     if (e.name == "eye") return eye(e, scope);
     if (e.name == "lag") return lagged(e, scope, back);
-    const bool folds = e.name == "sum" || e.name == "mean" || e.name == "max" || e.name == "softmax";
+    const bool folds =
+        e.name == "sum" || e.name == "mean" || e.name == "max" || e.name == "softmax" || e.name == "logsumexp";
     if (folds && !e.index.empty()) return reduction(e, scope, back);
     if (is_function(e.name, e.args.size())) return apply_all(e.name, e, scope, back);
     if (find_function(cell_.file(), e.name)) return call_result(e, scope, back, 0);

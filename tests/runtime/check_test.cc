@@ -200,7 +200,7 @@ TEST(Check, FalseLanesAndRanksAreNoticed) {
 
 TEST(Check, FalseScansAreNoticed) {
   const char* logistic = "cell c {\n  state x = 0.4\n  param r\n  x' = r*x*(1 - x)\n}\n";
-  for (const Scannable claim : {Scannable::Clip, Scannable::Moebius}) {
+  for (const Scannable claim : {Scannable::Clip, Scannable::Moebius, Scannable::MaxPlus, Scannable::LogPlus}) {
     AnalysedCell d = derive(logistic);
     d.structure.stages[0].scannable = claim;
     EXPECT_NE(failures(d), "");

@@ -20,6 +20,7 @@ class BackwardCall final : public QueuedCall {
 
   /// There is no status to write: `status` is 0.
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
+  void rehearse(std::span<const CallArray> arrays, GpuAddress status) override;
   bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
   void report(SolveReport& report, GpuStream stream) override;
   std::int64_t held_bytes() const override;

@@ -1,5 +1,7 @@
 #include "runtime/cuda/call/call_gpu.h"
 
+#include "runtime/data/run_control.h"
+
 namespace cellc {
 
 GpuModule LoadedModules::load(Gpu& gpu, const GpuSource& source) {
@@ -15,6 +17,20 @@ GpuModule LoadedModules::load(Gpu& gpu, const GpuSource& source) {
   GpuModule again = entry->module;
   again.compile_ms = 0;
   return again;
+}
+
+void CallGpu::launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) {
+  if (rehearsing_) return;
+  const RunControl* const control = run_control();
+  const bool asked = control && (control->cancel || control->goes_on);
+  if (asked) {
+    // What is queued can no longer be taken back: where the host is told of kernels that ended, it has to be waited
+    // for.
+    if (control->waits) below_.synchronize(launch.stream);
+    go_on_after(0);
+  }
+  below_.launch(function, launch, arguments);
+  if (asked) ++control->rows;
 }
 
 CallGpu::Rehearsal::Rehearsal(CallGpu& gpu) : gpu_(gpu) {

@@ -93,9 +93,8 @@ class CallGpu final : public WrappedGpu {
   void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override {
     if (!rehearsing_ || is_fresh(to)) below_.zero(to, bytes, own_or(stream));
   }
-  void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
-    if (!rehearsing_) below_.launch(function, launch, arguments);
-  }
+  /// Asks the host before (run_control.h), so that a call that was cancelled queues no further kernel.
+  void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override;
   /// Memory that is kept from run to run: larger, where it is too small.
   void reserve(GpuBuffer& buffer, std::size_t bytes) {
     if (buffer.bytes() < std::max<std::size_t>(256, bytes))

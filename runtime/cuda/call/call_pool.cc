@@ -2,6 +2,7 @@
 
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/run_control.h"
 
 namespace cellc {
 
@@ -25,6 +26,19 @@ struct CallPool::Place {
   std::uint64_t graph = 0;   ///< that keeps the workspace
   bool busy = true;          ///< some thread is queueing a run
   bool ready = false;        ///< the call is there, for whoever holds the pool's mutex
+  /// A run ended before its last kernel was queued, so what kernels leave for those after them may be there: once the
+  /// device has passed the fence another call takes this one's place.
+  bool spoiled = false;
+};
+
+struct CallPool::Taken {
+  ~Taken() {
+    const std::lock_guard lock(pool.mutex_);
+    place.busy = false;
+    place.ready = place.call != nullptr;
+  }
+  CallPool& pool;
+  Place& place;
 };
 
 CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<QueuedCall>()> make) : gpu_(gpu), make_(std::move(make)) {
@@ -40,6 +54,18 @@ bool CallPool::captured() {
   for (const auto& p : places_)
     if (p->graph) return true;
   return false;
+}
+
+void CallPool::clear(Place& place) {
+  const AllowedInCapture allowed(gpu_);
+  place.ready = place.spoiled = false;
+  place.call.reset();
+}
+
+void CallPool::trim() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& p : places_)
+    if (!p->busy && p->graph == 0 && gpu_.passed(p->fence)) clear(*p);
 }
 
 std::int64_t CallPool::held_bytes() {
@@ -58,6 +84,10 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t
   for (const auto& p : places_) {
     eager += p->graph == 0;
     if (p->busy || p->graph != graph) continue;
+    if (p->spoiled) {
+      if (graph || !gpu_.passed(p->fence)) continue;
+      clear(*p);
+    }
     if (p->stream == stream && (graph == 0 || (p->call && p->call->knows(arrays, status)))) {
       found = p.get();
       break;
@@ -82,32 +112,42 @@ void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddre
     throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
   // Streams that are captured into one graph may overlap there, and their handles last as long as the capture.
   const std::uint64_t number = graph ? stream : gpu_.stream_number(stream);
+  go_on_after(0);
   Place& place = take(arrays, number, status, graph);
-  struct Free {
-    CallPool& pool;
-    Place& place;
-    ~Free() {
-      const std::lock_guard lock(pool.mutex_);
-      place.busy = false;
-      place.ready = place.call != nullptr;
-    }
-  } free{*this, place};
+  const Taken taken{*this, place};
   if (!place.call) place.call = make_();
   // What a stream did before is done before what it does next.
   if (graph == 0 && place.stream != number && !gpu_.passed(place.fence)) gpu_.wait(place.fence, stream);
   place.stream = number;
   try {
     place.call->queue(arrays, stream, status);
+  } catch (const Cancelled&) {
+    mark(place, graph, stream);
+    const std::lock_guard lock(mutex_);
+    place.spoiled = true;
+    throw;
   } catch (...) {
-    // Some kernels may be under way. Where not even this works, the context is lost.
-    try {
-      if (graph == 0) gpu_.signal(place.fence, stream);
-    } catch (...) {
-    }
+    mark(place, graph, stream);
     throw;
   }
   if (graph == 0) gpu_.signal(place.fence, stream);
   if (report) place.call->report(*report, stream);
+}
+
+/// After a run that ended early: some kernels may be under way.
+void CallPool::mark(Place& place, std::uint64_t graph, GpuStream stream) {
+  try {
+    if (graph == 0) gpu_.signal(place.fence, stream);
+  } catch (...) {
+    // Where not even this works, the context is lost.
+  }
+}
+
+void CallPool::rehearse(std::span<const CallArray> arrays, GpuAddress status) {
+  Place& place = take(arrays, gpu_.stream_number(0), status, 0);
+  const Taken taken{*this, place};
+  if (!place.call) place.call = make_();
+  place.call->rehearse(arrays, status);
 }
 
 }  // namespace cellc

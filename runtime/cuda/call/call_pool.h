@@ -23,13 +23,23 @@ class CallPool {
   /// QueuedCall::queue. With a report, waits and fills it, which a graph cannot capture: UsageError.
   void run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, SolveReport* report);
 
+  /// QueuedCall::rehearse, of a workspace that later runs find.
+  void rehearse(std::span<const CallArray> arrays, GpuAddress status);
+
   /// Graphs hold memory of this pool.
   bool captured();
+  /// Frees workspaces that no run uses and no graph holds; later runs make others.
+  void trim();
   /// Memory of the device that all workspaces hold.
   std::int64_t held_bytes();
 
  private:
   struct Place;
+  /// A place is free again when this goes.
+  struct Taken;
+  /// Frees the workspace of an idle place, whose fence the device has passed.
+  void clear(Place& place);
+  void mark(Place& place, std::uint64_t graph, GpuStream stream);
   Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status, std::uint64_t graph);
 
   Gpu& gpu_;

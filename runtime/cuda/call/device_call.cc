@@ -165,13 +165,15 @@ struct DeviceCall::Impl {
     return std::find(rehearsed.begin(), rehearsed.end(), form_of(layout, arrays, status)) != rehearsed.end();
   }
 
+  void rehearse(std::span<const CallArray> arrays, GpuAddress status) {
+    if (knows(arrays, status)) return;
+    CallGpu::Rehearsal rehearsal(gpu);
+    run_form(arrays, 0, status);
+    rehearsal.finish();
+    rehearsed.push_back(form_of(layout, arrays, status));
+  }
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
-    if (!knows(arrays, status)) {
-      CallGpu::Rehearsal rehearsal(gpu);
-      run_form(arrays, 0, status);
-      rehearsal.finish();
-      rehearsed.push_back(form_of(layout, arrays, status));
-    }
+    rehearse(arrays, status);
     run_form(arrays, stream, status);
   }
 
@@ -397,6 +399,7 @@ DeviceCall::~DeviceCall() = default;
 void DeviceCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
   impl_->queue(arrays, stream, status);
 }
+void DeviceCall::rehearse(std::span<const CallArray> arrays, GpuAddress status) { impl_->rehearse(arrays, status); }
 bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) const {
   return impl_->knows(arrays, status);
 }

@@ -31,6 +31,7 @@ class DeviceCall final : public QueuedCall {
   ~DeviceCall() override;
 
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
+  void rehearse(std::span<const CallArray> arrays, GpuAddress status) override;
   bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
   void report(SolveReport& report, GpuStream stream) override;
   std::int64_t held_bytes() const override;

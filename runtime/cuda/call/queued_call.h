@@ -18,6 +18,8 @@ class QueuedCall {
   /// [sequences] on the device: 0 for a sequence that converged, else 1. Not for two threads at once, nor for
   /// two streams at once.
   virtual void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) = 0;
+  /// Compiles and allocates what a run on such arrays needs, so that it only queues kernels. Reads none of them.
+  virtual void rehearse(std::span<const CallArray> arrays, GpuAddress status) = 0;
   /// Whether a run on such arrays would only queue kernels.
   virtual bool knows(std::span<const CallArray> arrays, GpuAddress status) const = 0;
   /// Of the last run; waits for it. What it saw counts for later runs.

@@ -77,13 +77,15 @@ struct TangentCall::Impl {
   bool knows(std::span<const CallArray> arrays) const {
     return std::find(rehearsed.begin(), rehearsed.end(), form_of(arrays)) != rehearsed.end();
   }
+  void rehearse(std::span<const CallArray> arrays) {
+    if (knows(arrays)) return;
+    CallGpu::Rehearsal rehearsal(gpu);
+    run_form(arrays, 0);
+    rehearsal.finish();
+    rehearsed.push_back(form_of(arrays));
+  }
   void queue(std::span<const CallArray> arrays, GpuStream stream) {
-    if (!knows(arrays)) {
-      CallGpu::Rehearsal rehearsal(gpu);
-      run_form(arrays, 0);
-      rehearsal.finish();
-      rehearsed.push_back(form_of(arrays));
-    }
+    rehearse(arrays);
     run_form(arrays, stream);
   }
 
@@ -304,6 +306,7 @@ TangentCall::~TangentCall() = default;
 void TangentCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress) {
   impl_->queue(arrays, stream);
 }
+void TangentCall::rehearse(std::span<const CallArray> arrays, GpuAddress) { impl_->rehearse(arrays); }
 bool TangentCall::knows(std::span<const CallArray> arrays, GpuAddress) const { return impl_->knows(arrays); }
 void TangentCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 std::int64_t TangentCall::held_bytes() const { return impl_->gpu.held_bytes(); }

@@ -29,8 +29,8 @@ bool ViewedCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
   return inner_->knows(placed, status);
 }
 
-void ViewedCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
-  if (!has_views(arrays)) return inner_->queue(arrays, stream, status);
+void ViewedCall::rehearse(std::span<const CallArray> arrays, GpuAddress status) {
+  if (!has_views(arrays)) return inner_->rehearse(arrays, status);
   packed_.resize(arrays.size());
   if (!knows(arrays, status)) {
     CallGpu::Rehearsal rehearsal(gpu_);
@@ -43,6 +43,12 @@ void ViewedCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuA
   placed_.assign(arrays.begin(), arrays.end());
   for (std::size_t i = 0; i < arrays.size(); ++i)
     if (arrays[i].view) placed_[i] = {packed_[i].address(), 0, 0, nullptr};
+  inner_->rehearse(placed_, status);
+}
+
+void ViewedCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
+  rehearse(arrays, status);
+  if (!has_views(arrays)) return inner_->queue(arrays, stream, status);
   move(arrays, false, stream);
   inner_->queue(placed_, stream, status);
   move(arrays, true, stream);

@@ -17,6 +17,7 @@ class ViewedCall final : public QueuedCall {
       : gpu_(gpu, std::move(modules)), copies_(gpu_), inner_(std::move(inner)) {}
 
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
+  void rehearse(std::span<const CallArray> arrays, GpuAddress status) override;
   bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
   void report(SolveReport& report, GpuStream stream) override { inner_->report(report, stream); }
   std::int64_t held_bytes() const override { return gpu_.held_bytes() + inner_->held_bytes(); }

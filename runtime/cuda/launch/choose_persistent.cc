@@ -24,7 +24,7 @@ StationaryNumbers numbers_of(ProductFactors factors, Dtype dtype) {
 double exchange_ns(const PersistentShape& shape, double bytes) {
   const int blocks = shape.blocks;
   // Through memory: pieces of sixteen bytes have twelve of data, and every block reads those of all.
-  if (shape.grouped) return 850 + 0.075 * bytes * blocks * 16 / 12 + blocks;
+  if (shape.grouped) return 560 + 2 * blocks + 0.045 * bytes * blocks * 16 / 12;
   const double base = blocks == 1 ? 30 : blocks == 2 ? 260 : blocks == 4 ? 265 : blocks == 8 ? 275 : 300;
   return base + bytes * 0.11 * blocks;
 }
@@ -46,9 +46,11 @@ double step_ns(const PersistentRequest& r, const std::vector<PersistentCode>& co
         continue;
       }
       const double times = r.factors == ProductFactors::Tf32x3 ? 5 : 1;
-      // A warp's own instructions, and what does not rest in registers, 128 bytes a cycle.
-      ns += 60 + (product.shares > 1 ? 40 : 0) + product.of_warp * columns * product.steps * 6 * times +
-            product.tiles * product.shares * (product.steps - product.held) * 512 / 128 * 1.2;
+      // A warp's own instructions, of which two warps fill a scheduler, and what does not rest in registers, 128 bytes
+      // a cycle.
+      const double crowd = c.shape.grouped ? std::max(1.0, c.shape.threads / 256.0) : 1;
+      ns += 60 + (product.shares > 1 ? 40 : 0) + product.of_warp * columns * product.steps * 6 * times * crowd +
+            product.tiles * product.shares * (product.steps - product.held) * 512 / 128 * (c.shape.grouped ? 0.6 : 1.2);
     }
     // Nests; barriers, which more warps come to later; clusters that share a part of the card.
     ns += 250 + 0.3 * c.shape.threads +
@@ -93,6 +95,10 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
     const Axis& axis = r.plan.cell.graph.axis(r.plan.cell.graph.axis(r.plan.split_axis).extent_of);
     parts = axis.fixed ? *axis.fixed : r.lengths.at(r.plan.cell.graph.axis(r.plan.split_axis).extent_of);
   }
+  if (kernels.empty()) {
+    choice.reason = "it has no states";
+    return choice;
+  }
   double best = std::numeric_limits<double>::infinity();
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   const auto consider = [&](int blocks, bool grouped) {
@@ -101,8 +107,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
     const double at_once = blocks == 1 ? r.card.multiprocessors
                            : grouped   ? r.card.multiprocessors / blocks
                                        : std::max(1.0, std::floor(0.92 * r.card.multiprocessors / blocks));
-    for (int slots = 1; slots <= 32; slots = slots < 8 ? slots + 1 : slots + 8) {
-      if (r.wish.slots && r.wish.slots != slots) continue;
+    for (int slots = std::max(1, r.wish.slots); slots <= 32; slots = slots < 8 ? slots + 1 : slots + 8) {
       const std::int64_t clusters = (r.sequences + slots - 1) / slots * parts;
       for (const int threads : {256, 384, 512}) {
         if (r.wish.threads && r.wish.threads != threads) continue;
@@ -123,7 +128,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
         best = ns;
         choice.code = std::move(code);
       }
-      if (!r.wish.slots && slots >= r.sequences) break;
+      if (r.wish.slots || slots >= r.sequences) break;
     }
   };
   for (int blocks = 1; blocks <= r.most_blocks && r.wish.exchange != PersistentWish::Exchange::Group; blocks *= 2)

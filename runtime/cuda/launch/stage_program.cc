@@ -117,7 +117,7 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
     made->step_with_transition = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
     made->step_with_transition.text += R"(
 struct TransitionRule {
-  enum Kind { Affine, Clip, Moebius };
+  enum Kind { Affine, Clip, Moebius, MaxPlus, MinPlus, LogPlus };
   static constexpr Kind kKind = Affine;
   static CELLC_DEVICE constexpr int transition(int) { return -1; }
 };
@@ -219,15 +219,17 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.cluster)
-    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_cluster.cuh"};
+    return {"semirings.cuh",   "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+            "scan_repair.cuh", "scan.cuh",        "scan_cluster.cuh"};
   if (variant.kernel == CELLC_SCAN && variant.buffers)
-    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh",  "scan_repair.cuh",
-            "scan.cuh",        "scan_tma.cuh",     "scan_stream.cuh"};
+    return {"semirings.cuh",   "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+            "scan_repair.cuh", "scan.cuh",        "scan_tma.cuh",     "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN)
-    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+    return {"semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED)
-    return {"transitions.cuh",  "segments.cuh",   "hermite.cuh", "segment_work.cuh", "first_sweep.cuh",
-            "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh",   "segmented.cuh"};
+    return {"semirings.cuh",    "transitions.cuh", "segments.cuh",     "hermite.cuh",
+            "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh",
+            "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
   if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "sequential.cuh", "scan_rewalk.cuh"};
   return {"sums.cuh", "accumulators.cuh", "sequential.cuh"};
 }

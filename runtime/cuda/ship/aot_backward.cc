@@ -14,17 +14,6 @@
 namespace cellc {
 namespace {
 
-void refuse_lags(const CellGraph& whole, const AdjointCell& adjoint) {
-  int lagged = adjoint.lagged.empty() ? -1 : adjoint.lagged[0].symbol;
-  for (const Symbol& s : whole.symbols)
-    if (s.lag_of >= 0 || s.line_of >= 0) lagged = std::max(s.lag_of, s.line_of);
-  if (lagged < 0) return;
-  throw UsageError(fmt::format(
-      "--backward: cell {} reads {} at a lag, of which code for GPUs has no gradients; build it for a CPU, or "
-      "call cellc_backward_on of cellc.h",
-      whole.name, whole.symbols[static_cast<std::size_t>(lagged)].name));
-}
-
 CellGraph with_lengths(const CellGraph& cell, const std::map<AxisId, std::int64_t>& lengths) {
   CellGraph fixed = cell;
   for (const auto& [axis, length] : lengths) fixed.graph.fix_length(axis, length);
@@ -38,19 +27,20 @@ AotBackward::AotBackward(const CellGraph& whole, const AotCell& forward, const S
       fixed_(with_lengths(whole, request.lengths)),
       adjoint_(adjoint_of(whole, {}, request.derive)),
       request_(request) {
-  refuse_lags(whole, adjoint_);
   layout_ = backward_layout(fixed_, adjoint_, false);
   request_.prefix += "_backward";
   request_.dtype = arithmetic_of(request.dtype);
   // What is asked for is the forward call's; but who wants steps one by one wants them here, too.
   if (request.solver != Strategy::Sequential) request_.solver = Strategy::Auto;
   request_.with_sums = true;
+  request_.with_past = !layout_.later.empty() || !layout_.past.empty();
   const Jacobian jacobian = differentiate(adjoint_.adjoint.cell);
   shipped_.emplace(adjoint_.adjoint.cell, analyse(adjoint_.adjoint.cell, jacobian), request_);
   for (const CallField& f : layout_.layout.fields)
     fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required()});
   add_arrays();
   add_outs();
+  add_past();
   add_gradients();
   const auto count = [](const auto& list) { return static_cast<int>(list.size()); };
   table_ = {&forward.table(),
@@ -59,12 +49,16 @@ AotBackward::AotBackward(const CellGraph& whole, const AotCell& forward, const S
             axes.data(),
             inputs.data(),
             outs.data(),
+            later.data(),
+            past.data(),
             arrays.data(),
             zeros.data(),
             sums.data(),
             count(fields),
             count(inputs),
             count(outs),
+            count(later),
+            count(past),
             count(arrays),
             count(zeros),
             count(sums),
@@ -92,6 +86,13 @@ void AotBackward::add_arrays() {
       if (!product.left.is_out) factors.insert(product.left.id);
       if (product.right && !product.right->is_out) factors.insert(product.right->id);
     }
+  const auto add_input = [&](int id, const ShiftedRows& from) {
+    input_of_[id] = static_cast<int>(inputs.size());
+    inputs.push_back({from.field, word(FieldKind::Input, id), from.back, from.along, from.is_state, from.start,
+                      from.history, factors.count(id) > 0,
+                      layout_.layout.fields[static_cast<std::size_t>(from.field)].is_storage(),
+                      dims(cell.symbols[static_cast<std::size_t>(id)].axes)});
+  };
   for (const auto& [of, field] : layout_.of_adjoint) {
     const auto& [kind, id] = of;
     if (kind == FieldKind::Out) continue;
@@ -99,12 +100,15 @@ void AotBackward::add_arrays() {
       arrays.push_back({field, word(kind, id)});
       continue;
     }
-    const auto start = layout_.starts.find(id);
-    input_of_[id] = static_cast<int>(inputs.size());
-    inputs.push_back({field, word(kind, id), start == layout_.starts.end() ? -1 : start->second, factors.count(id) > 0,
-                      layout_.layout.fields[static_cast<std::size_t>(field)].is_storage(),
-                      dims(cell.symbols[static_cast<std::size_t>(id)].axes)});
+    ShiftedRows from{field};
+    if (const auto start = layout_.starts.find(id); start != layout_.starts.end()) {
+      from.back = 1;
+      from.is_state = true;
+      from.start = start->second;
+    }
+    add_input(id, from);
   }
+  for (const auto& [id, from] : layout_.earlier) add_input(id, from);
 }
 
 void AotBackward::add_outs() {
@@ -116,16 +120,43 @@ void AotBackward::add_outs() {
       if (product.right && product.right->is_out) factors.insert(product.right->id);
     }
   for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o) {
-    const auto field = layout_.of_adjoint.find({FieldKind::Out, o});
+    int field = -1;
+    if (const auto own = layout_.of_adjoint.find({FieldKind::Out, o}); own != layout_.of_adjoint.end())
+      field = own->second;
+    const cellc_dims axes = dims(cell.outs[static_cast<std::size_t>(o)].index);
+    if (const auto found = layout_.later.find(o); found != layout_.later.end()) {
+      const ShiftedRows& l = found->second;
+      if (l.back == 0 && l.along < 0) {
+        field = l.field;  // written there before others are added
+        begun_.insert(field);
+      } else {
+        later.push_back({o, l.field, l.history, l.back, l.along, {axes.first, axes.count - (l.along >= 0)}});
+      }
+    }
     out_of_[o] = static_cast<int>(outs.size());
-    outs.push_back({field == layout_.of_adjoint.end() ? -1 : field->second, word(FieldKind::Out, o),
-                    factors.count(o) > 0, dims(cell.outs[static_cast<std::size_t>(o)].index)});
+    outs.push_back({field, word(FieldKind::Out, o), factors.count(o) > 0, axes});
+  }
+}
+
+void AotBackward::add_past() {
+  std::set<int> sums;  // histories that delay lines add to
+  for (const auto& [update, p] : layout_.past) {
+    if (p.is_line) sums.insert(p.history);
+    const int start = word(FieldKind::Start, update),
+              end = word(p.is_line ? FieldKind::State : FieldKind::Final, update);
+    past.push_back({p.is_line, p.lag, p.cotangent, p.start, p.history, p.value, start, end,
+                    dims(adjoint_.adjoint.cell.symbols[static_cast<std::size_t>(update)].axes)});
+  }
+  for (int f = 0; f < static_cast<int>(layout_.layout.fields.size()); ++f) {
+    const CallField& field = layout_.layout.fields[static_cast<std::size_t>(f)];
+    if (field.is_history() && field.is_written() && (field.kind == FieldKind::InputHistory || sums.count(f)))
+      zeros.push_back({f, 0, dims(whole_.symbols[static_cast<std::size_t>(field.id)].axes)});
   }
 }
 
 void AotBackward::add_gradients() {
   for (const auto& [symbol, field] : layout_.untouched)
-    zeros.push_back({field, 1, 0, dims(whole_.symbols[static_cast<std::size_t>(symbol)].axes)});
+    if (!begun_.count(field)) zeros.push_back({field, 0, dims(whole_.symbols[static_cast<std::size_t>(symbol)].axes)});
   for (const auto& [symbol, field] : layout_.gradients) {
     const std::vector<AxisId>& index = whole_.symbols[static_cast<std::size_t>(symbol)].index;
     bool first = true, by_sum = false;
@@ -141,7 +172,7 @@ void AotBackward::add_gradients() {
         add_sum(field, index, product);
       }
     }
-    zeros.push_back({field, 0, by_sum, dims(whole_.symbols[static_cast<std::size_t>(symbol)].axes)});
+    zeros.push_back({field, by_sum, dims(whole_.symbols[static_cast<std::size_t>(symbol)].axes)});
   }
 }
 

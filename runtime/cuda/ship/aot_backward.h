@@ -2,6 +2,7 @@
 // The gradients of a shipped cell: its adjoint, which is a shipped cell like any other, and the tables by which a call
 // brings the adjoint's inputs and sums over steps (kernels-templates/host/host_backward.h).
 #include <deque>
+#include <set>
 #include <vector>
 
 #include "compiler/codegen_llvm/backward_layout.h"
@@ -13,7 +14,7 @@ namespace cellc {
 class AotBackward {
  public:
   /// Of `whole`, whose forward call is `forward`, shipped by `request`. All three must outlive it. Throws UsageError
-  /// where there is no such call: of a cell that reads lags, or whose adjoint needs a length that is not given.
+  /// where there is no such call: the adjoint needs a length that is not given, or a sum has too many axes.
   AotBackward(const CellGraph& whole, const AotCell& forward, const ShipRequest& request);
   AotBackward(const AotBackward&) = delete;
   AotBackward& operator=(const AotBackward&) = delete;
@@ -29,6 +30,8 @@ class AotBackward {
   std::vector<int> axes;
   std::vector<cellc_adjoint_input> inputs;
   std::vector<cellc_adjoint_out> outs;
+  std::vector<cellc_later_rows> later;
+  std::vector<cellc_past_state> past;
   std::vector<cellc_adjoint_array> arrays;
   std::vector<cellc_zero_gradient> zeros;
   std::vector<cellc_step_sum> sums;
@@ -39,6 +42,7 @@ class AotBackward {
   int word(FieldKind kind, int id) const;
   void add_arrays();
   void add_outs();
+  void add_past();
   void add_gradients();
   void add_sum(int field, const std::vector<AxisId>& param, const StepProduct& product);
 
@@ -49,6 +53,7 @@ class AotBackward {
   ShipRequest request_;
   std::optional<AotCell> shipped_;
   std::map<int, int> input_of_, out_of_;  ///< of the adjoint, by symbol and by out: numbers here
+  std::set<int> begun_;                   ///< gradients of rows that an out is, before others are added
   cellc_backward table_{};
 };
 

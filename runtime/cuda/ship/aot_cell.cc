@@ -49,15 +49,19 @@ cellc_source source_of(const ArraySource& s) {
   throw std::logic_error("shipped: no such array on a device");
 }
 
-cellc_gradient_kernels sum_kernels(AotSource& source, Dtype real) {
-  const std::vector<std::string> uses{"gradient_arguments.cuh", "shifted_rows.cuh", "step_sums.cuh",
-                                      "shipped_sums.cuh"};
+cellc_gradient_kernels gradient_kernels_of(AotSource& source, Dtype real, bool with_past) {
+  const std::vector<std::string> uses{"call.cuh",      "gradient_arguments.cuh", "shifted_rows.cuh",
+                                      "step_sums.cuh", "shipped_sums.cuh",       "shipped_shifts.cuh"};
   const auto add = [&](const char* name, const char* argument, const char* function) {
     return source.add_call_kernel(real, name, argument, function, uses);
   };
-  return {add("previous", "PreviousRows", "previous_rows"), add("tables", "OffsetTables", "fill_tables"),
+  const auto add_past = [&](const char* name, const char* function) {
+    return with_past ? add(name, "ShiftedRows", function) : -1;
+  };
+  return {add("earlier", "ShiftedRows", "earlier_rows"),    add("tables", "OffsetTables", "fill_tables"),
           add("columns", "SumsInARow", "columns_in_a_row"), add("products", "SumsInARow", "products_in_a_row"),
-          add("finish", "StepSums", "finish_sums")};
+          add("finish", "StepSums", "finish_sums"),         add_past("later_rows", "add_later_rows"),
+          add_past("later_history", "add_later_history"),   add_past("past", "add_past_to_start")};
 }
 
 }  // namespace
@@ -96,7 +100,7 @@ class AotBuilder {
     table.copy_kernel = source_.add_call_kernel(running_, "copy", "CopyArguments", "copy_rows");
     table.offsets_kernel = source_.add_call_kernel(running_, "offsets", "OffsetsArguments", "fill_offsets");
     table.history_kernel = source_.add_call_kernel(running_, "last_steps", "LastStepsArguments", "last_steps");
-    if (request_.with_sums) to_.gradient_kernels = sum_kernels(source_, running_);
+    if (request_.with_sums) to_.gradient_kernels = gradient_kernels_of(source_, running_, request_.with_past);
     to_.text = source_.finish();
     to_.kernels = std::move(source_.kernels);
     to_.places = std::move(source_.places);

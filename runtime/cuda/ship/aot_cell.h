@@ -32,6 +32,7 @@ struct ShipRequest {
   std::string prefix;  ///< of every name
   DeriveHooks derive = {};
   bool with_sums = false;  ///< the cell is an adjoint: kernels that bring its inputs and sum over steps, too
+  bool with_past = false;  ///< and those for gradients of what is read at a lag
 };
 
 /// Row kernels of a cell, or of a part that has no states.

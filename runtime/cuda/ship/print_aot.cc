@@ -31,7 +31,9 @@ std::string host_parts() {
          host_part("host_cell.h") + host_part("host_arrays.h") + host_part("host_call.h");
 }
 std::string host_parts(const AotBackward* backward) {
-  return host_parts() + (backward ? host_part("host_sums.h") + host_part("host_backward.h") : std::string());
+  return host_parts() + (backward ? host_part("host_sums.h") + host_part("host_gradients.h") +
+                                        host_part("host_shifts.h") + host_part("host_backward.h")
+                                  : std::string());
 }
 
 std::string kernels_of(const AotCell& cell, const AotBackward* backward) {

@@ -13,14 +13,22 @@ std::string item(int n) { return std::to_string(n); }
 std::string item(cellc_dims d) { return fmt::format("{{{}, {}}}", d.first, d.count); }
 std::string item(const cellc_field& f) { return fmt::format("{{{}, {}, {}, {}}}", f.kind, f.id, f.word, f.required); }
 std::string item(const cellc_adjoint_input& i) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}}}", i.field, i.word, i.start, i.is_factor, i.stored, item(i.axes));
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", i.field, i.word, i.back, i.along, i.is_state,
+                     i.start, i.history, i.is_factor, i.stored, item(i.axes));
 }
 std::string item(const cellc_adjoint_out& o) {
   return fmt::format("{{{}, {}, {}, {}}}", o.field, o.word, o.is_factor, item(o.axes));
 }
+std::string item(const cellc_later_rows& l) {
+  return fmt::format("{{{}, {}, {}, {}, {}, {}}}", l.out, l.field, l.history, l.back, l.along, item(l.axes));
+}
+std::string item(const cellc_past_state& p) {
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.is_line, p.lag, p.cotangent, p.start, p.history,
+                     p.value, p.start_word, p.end_word, item(p.axes));
+}
 std::string item(const cellc_adjoint_array& a) { return fmt::format("{{{}, {}}}", a.field, a.word); }
 std::string item(const cellc_zero_gradient& z) {
-  return fmt::format("{{{}, {}, {}, {}}}", z.field, z.is_rows, z.by_sum, item(z.axes));
+  return fmt::format("{{{}, {}, {}}}", z.field, z.by_sum, item(z.axes));
 }
 std::string item(const cellc_factor& f) { return fmt::format("{{{}, {}}}", f.is_out, f.number); }
 std::string item(const cellc_step_sum& s) {
@@ -34,17 +42,17 @@ std::string room_of_call(const AotBackward& backward, const std::string& p) {
   return fmt::format(
       "  {0}_room room;\n"
       "  cellc_work work = {0}_work(&room);\n"
-      "  uint64_t words[{1}], inputs[{2}], outs[{3}];\n"
+      "  uint64_t words[{1}], inputs[{2}], outs[{3}], past[{4}];\n"
       "  cellc_backward_call call;\n"
       "  int refused;\n",
-      p, t.words, t.input_count + 1, t.out_count + 1);
+      p, t.words, t.input_count + 1, t.out_count + 1, t.past_count + 1);
 }
 std::string filled_call(const std::string& p) {
   return fmt::format(
       "  if (refused) return refused;\n"
       "  memset(&call, 0, sizeof call);\n"
       "  call.of = &{0}_tables, call.device = &device, call.work = &work;\n"
-      "  call.words = words, call.inputs = inputs, call.outs = outs;\n",
+      "  call.words = words, call.inputs = inputs, call.outs = outs, call.past = past;\n",
       p);
 }
 
@@ -74,18 +82,24 @@ std::string print_backward_tables(const AotBackward& backward, const ShipRequest
   const std::string fields = list("cellc_field", "fields", backward.fields), axes = list("int", "axes", backward.axes);
   const std::string inputs = list("cellc_adjoint_input", "inputs", backward.inputs),
                     outs = list("cellc_adjoint_out", "outs", backward.outs);
+  const std::string later = list("cellc_later_rows", "later", backward.later),
+                    past = list("cellc_past_state", "past", backward.past);
   const std::string arrays = list("cellc_adjoint_array", "arrays", backward.arrays),
                     zeros = list("cellc_zero_gradient", "zeros", backward.zeros);
   const std::string sums = list("cellc_step_sum", "sums", backward.sums);
   const cellc_backward& t = backward.table();
   const cellc_gradient_kernels& k = t.kernels;
-  return text + fmt::format(
-                    "static const cellc_backward {0}_tables = {{\n"
-                    "  &{1}_cell, &{0}_cell, {2}, {3}, {4}, {5}, {6}, {7}, {8},\n"
-                    "  {9}, {10}, {11}, {12}, {13}, {14}, {15}, {{{16}, {17}, {18}, {19}, {20}}}}};\n\n",
-                    p, forward.prefix, fields, axes, inputs, outs, arrays, zeros, sums, t.field_count, t.input_count,
-                    t.out_count, t.array_count, t.zero_count, t.sum_count, t.words, k.previous, k.tables, k.columns,
-                    k.products, k.finish);
+  return text +
+         fmt::format(
+             "static const cellc_backward {0}_tables = {{\n"
+             "  &{1}_cell, &{0}_cell, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10},\n"
+             "  {11},\n  {{{12}}}}};\n\n",
+             p, forward.prefix, fields, axes, inputs, outs, later, past, arrays, zeros, sums,
+             fmt::join({t.field_count, t.input_count, t.out_count, t.later_count, t.past_count, t.array_count,
+                        t.zero_count, t.sum_count, t.words},
+                       ", "),
+             fmt::join({k.earlier, k.tables, k.columns, k.products, k.finish, k.later_rows, k.later_history, k.past},
+                       ", "));
 }
 
 std::string module_backward(const AotBackward& backward, const ShipRequest& forward, std::size_t first_kernel,

@@ -17,8 +17,8 @@ namespace cellc {
 using namespace strided;
 
 /// The arrays of a call in one direction, on the device.
-struct DeviceArrays {
-  DeviceArrays(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Emulator& gpu)
+struct ArraysOnGpu {
+  ArraysOnGpu(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Emulator& gpu)
       : kernel(kernel), direction(direction), shape(shape), gpu(gpu) {
     all.resize(static_cast<std::size_t>(cellc_call_array_count(kernel, direction)));
     device.resize(all.size());
