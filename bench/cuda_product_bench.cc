@@ -78,11 +78,13 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
         cellc_product_stages(&a, form.row_bytes, form.blocks, gpu.facts().shared_per_block, &launch.shared_bytes);
     GpuBuffer prepared;
     if (kind.wide) {  // made ready once, as of a param; not in the time
-      tiles = (rows + 127) / 128 * ((width + 127) / 128);
-      a.stages = std::clamp<long long>(gpu.facts().shared_per_block / form.blocks / form.wide_stage_bytes, 2, 4);
-      launch.shared_bytes = a.stages * form.wide_stage_bytes;
-      prepared =
-          GpuBuffer(gpu, static_cast<std::size_t>((width + 127) / 128 * ((depth + 31) / 32) * form.wide_matrix_bytes));
+      cellc_wide_products wide{};
+      wide.stage_bytes = form.wide_stage_bytes;
+      wide.matrix_bytes = form.wide_matrix_bytes;
+      wide.blocks = form.blocks;
+      tiles = cellc_wide_tiles(&a, rows);
+      a.stages = cellc_wide_stages(&wide, gpu.facts().shared_per_block, &launch.shared_bytes);
+      prepared = GpuBuffer(gpu, static_cast<std::size_t>(cellc_prepared_bytes(&wide, &a)));
       a.prepared = reinterpret_cast<void*>(prepared.address());
       GpuLaunch prepare;
       prepare.block.x = 256;

@@ -6,7 +6,7 @@
 // Prepared: [batch][128 columns][stage of 32 terms][part][16 bytes of terms][column], high and low parts of 3xTF32,
 // else one part; zeros where there is no column or term. Of 3xTF32 a stage's sums leave the tensor cores together.
 //
-// Not what runs use: it has not been measured (bench/cuda_product_bench.cc does). Needs product_tensor.cuh.
+// Runs use it where it pays (cellc_is_wide of host_tiles.h); shipped code does not. Needs product_tensor.cuh.
 #pragma once
 
 namespace cellc {

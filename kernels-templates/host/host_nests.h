@@ -72,6 +72,7 @@ typedef struct cellc_nests {
   /* Of products on tensor cores: shared memory of a stage for each row and column of a tile, and blocks that a
    * multiprocessor has registers for. 0: multiply-adds. */
   int product_row_bytes, product_blocks;
+  const cellc_wide_products* wide; /* null: products are not made by instructions of one card alone */
 } cellc_nests;
 
 /* An array on the device. */
@@ -114,7 +115,7 @@ typedef struct cellc_nest_work {
   int counts; /* nothing is launched */
   uint64_t base;
   int64_t fixed, scratch;
-  uint64_t once, temps, scalars, chunks; /* addresses of the first of each */
+  uint64_t once, temps, scalars, chunks, prepared; /* addresses of the first of each */
   int64_t chunk_rows;
   int result;
 } cellc_nest_work;
@@ -444,16 +445,12 @@ static inline void cellc_run_kernel(cellc_nest_work* w, int kernel, CELLC_FRAME 
   }
 }
 
-static inline void cellc_run_product(cellc_nest_work* w, const cellc_product* p, CELLC_FRAME frame) {
+/* What does not depend on the window. */
+static inline CELLC_PRODUCT cellc_product_arguments(const cellc_nest_work* w, const cellc_product* p) {
   const cellc_nests* r = w->rows;
   CELLC_PRODUCT a;
-  cellc_block block;
-  cellc_grid grid;
-  int64_t tiles;
   uint64_t operand;
   memset(&a, 0, sizeof a);
-  memset(&block, 0, sizeof block);
-  a.frame = frame;
   a.shared = cellc_nest_entries(w, p->shared);
   a.batch = cellc_nest_entries(w, p->batch);
   a.width = cellc_nest_entries(w, p->rows);
@@ -479,16 +476,65 @@ static inline void cellc_run_product(cellc_nest_work* w, const cellc_product* p,
                                                                   : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
   a.sum_last = p->sum_last;
   a.result = (void*)(uintptr_t)cellc_buffer(w, w->chunks, r->chunks, p->chunk, w->chunk_rows);
-  tiles = cellc_choose_tiles(&a, r->real_bytes, r->product_row_bytes > 0, w->device->facts.multiprocessors);
-  a.stages = cellc_product_stages(&a, r->product_row_bytes, r->product_blocks, w->device->facts.shared_per_block,
-                                  &block.shared_bytes);
-  if (tiles == 0 || w->counts || w->result) return;
-  block.threads = CELLC_PRODUCT_THREADS;
-  grid.blocks = (unsigned)cellc_least(tiles, 8 * cellc_resident(w, r->product_kernel, &block));
+  return a;
+}
+
+static inline void cellc_launch_product(cellc_nest_work* w, int kernel, int64_t blocks, int64_t shared_bytes,
+                                        const CELLC_PRODUCT* a) {
+  cellc_grid grid;
+  if (blocks == 0 || w->counts || w->result) return;
+  grid.blocks = (unsigned)blocks;
   grid.threads = CELLC_PRODUCT_THREADS;
   grid.cooperative = 0;
   grid.cluster = 0;
-  w->result = w->device->launch(w->device->self, r->product_kernel, grid, block.shared_bytes, &a, sizeof a);
+  w->result = w->device->launch(w->device->self, kernel, grid, shared_bytes, a, sizeof *a);
+}
+
+/* The matrices of wide products, one behind another. What is wide is decided once a run, by the rows of its windows, so
+ * that all of them have the same rounding. The bytes up to phase `end`; with `launches` they are filled. */
+static inline int64_t cellc_prepare_matrices(cellc_nest_work* w, int end, int launches) {
+  const cellc_nests* r = w->rows;
+  const int64_t multiprocessors = w->device->facts.multiprocessors;
+  int64_t before = 0;
+  int p;
+  for (p = 0; p < end && r->wide; ++p) {
+    CELLC_PRODUCT a;
+    int64_t bytes;
+    if (!r->phases[p].is_product) continue;
+    a = cellc_product_arguments(w, r->products + r->phases[p].index);
+    if (!cellc_is_wide(r->wide, &a, w->chunk_rows, multiprocessors)) continue;
+    bytes = cellc_prepared_bytes(r->wide, &a);
+    a.prepared = (void*)(uintptr_t)(w->prepared + (uint64_t)before);
+    if (launches)
+      cellc_launch_product(w, r->wide->prepare,
+                           cellc_least(cellc_divide_up(bytes, 16 * CELLC_PRODUCT_THREADS), 8 * multiprocessors), 0, &a);
+    before += cellc_align(bytes);
+  }
+  return before;
+}
+
+static inline void cellc_run_product(cellc_nest_work* w, int phase, CELLC_FRAME frame) {
+  const cellc_nests* r = w->rows;
+  CELLC_PRODUCT a = cellc_product_arguments(w, r->products + r->phases[phase].index);
+  cellc_block block;
+  int64_t tiles;
+  int kernel = r->product_kernel;
+  if (w->counts || w->result) return;
+  memset(&block, 0, sizeof block);
+  block.threads = CELLC_PRODUCT_THREADS;
+  a.frame = frame;
+  if (cellc_is_wide(r->wide, &a, w->chunk_rows, w->device->facts.multiprocessors)) {
+    kernel = r->wide->multiply;
+    a.prepared = (void*)(uintptr_t)(w->prepared + (uint64_t)cellc_prepare_matrices(w, phase, 0));
+    tiles = cellc_wide_tiles(&a, frame.rows);
+    a.stages = cellc_wide_stages(r->wide, w->device->facts.shared_per_block, &block.shared_bytes);
+  } else {
+    tiles = cellc_choose_tiles(&a, r->real_bytes, r->product_row_bytes > 0, w->device->facts.multiprocessors);
+    a.stages = cellc_product_stages(&a, r->product_row_bytes, r->product_blocks, w->device->facts.shared_per_block,
+                                    &block.shared_bytes);
+  }
+  if (tiles == 0) return;
+  cellc_launch_product(w, kernel, cellc_least(tiles, 8 * cellc_resident(w, kernel, &block)), block.shared_bytes, &a);
 }
 
 /* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What
@@ -530,7 +576,7 @@ static inline void cellc_run_window(cellc_nest_work* w, CELLC_FRAME frame) {
   for (p = 0; p < w->rows->phase_count && !w->result; ++p) {
     const cellc_phase phase = w->rows->phases[p];
     if (phase.is_product)
-      cellc_run_product(w, w->rows->products + phase.index, frame);
+      cellc_run_product(w, p, frame);
     else
       cellc_run_kernel(w, phase.index, frame);
   }
@@ -583,6 +629,8 @@ static inline void cellc_nest_pass(cellc_nest_work* w) {
   w->chunk_rows = rows <= most ? rows : in_time ? steps * run->sequences : most;
   w->chunks = w->base + (uint64_t)w->fixed;
   w->fixed += (int64_t)cellc_buffer(w, 0, r->chunks, r->chunk_count, w->chunk_rows);
+  w->prepared = w->base + (uint64_t)w->fixed;
+  w->fixed += cellc_prepare_matrices(w, r->phase_count, 0);
   if (r->once_kernel >= 0) {
     CELLC_FRAME frame;
     memset(&frame, 0, sizeof frame);
@@ -590,6 +638,7 @@ static inline void cellc_nest_pass(cellc_nest_work* w) {
     cellc_run_kernel(w, r->once_kernel, frame);
   }
   if (run->sequences == 0) return;
+  cellc_prepare_matrices(w, r->phase_count, 1);
   if (rows <= most) {
     cellc_run_window(w, cellc_whole_frame(w, 0, run->sequences));
   } else if (in_time) {

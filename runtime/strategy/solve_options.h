@@ -32,6 +32,13 @@ std::optional<Products> products_named(const std::string& name);
 /// of f16 storage leave the range of f16.
 Products derivative_products(Products products, Dtype storage);
 
+/// Whether products over all steps run by the instructions of sm_90a, where a card has them (product_wgmma.cuh).
+enum class WideProducts : std::uint8_t {
+  WherePaid,  ///< where rows, columns and terms are enough
+  Always,     ///< of tests: as few as they are
+  Never,
+};
+
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {
   Strategy strategy = Strategy::Sequential;
@@ -63,6 +70,7 @@ struct SolveOptions {
   bool check_scans = true;
   std::vector<StagePlan> plan;  ///< by stage, where pinned
   Products products = Products::Tf32x3;
+  WideProducts wide_products = WideProducts::WherePaid;
   PersistentWish persistent{};
 };
 

@@ -31,6 +31,7 @@ struct Way {
   Strategy solver;
   bool checks = true;  ///< otherwise short sequences are scanned by clusters
   PersistentWish persistent{};
+  WideProducts wide = WideProducts::WherePaid;
 };
 std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied) {
   std::vector<Way> ways;
@@ -44,6 +45,7 @@ std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied
   // Where weights rest in clusters of several blocks.
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {4, 2, 256}});
   ways.push_back({&adjoint, Dtype::F64, Strategy::Persistent, true, {2, 1, 256}});
+  ways.push_back({&adjoint, Dtype::F32, Strategy::Auto, true, {}, WideProducts::Always});
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {3, 2, 256, PersistentWish::Exchange::Group}});
   return ways;
 }
@@ -77,6 +79,7 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
       options.solver = way.solver;
       options.check_scans = way.checks;
       options.persistent = way.persistent;
+      options.wide_products = way.wide;
       SolveReport report;
       backward.prepare(run, {});
       if (!admitted(backward, *way.adjoint, run, way.solver)) continue;

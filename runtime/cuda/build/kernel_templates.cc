@@ -12,7 +12,7 @@ std::string_view kernel_template(std::string_view name) {
 }
 
 ProductTemplate product_template(ProductFactors factors, Dtype storage) {
-  if (factors == ProductFactors::Real || storage == Dtype::F64) return {{"product.cuh"}, "", 0, 0, 0, 0};
+  if (factors == ProductFactors::Real || storage == Dtype::F64) return {{"product.cuh"}, "", 0, 0, 0, 0, 0};
   const char* name = factors == ProductFactors::Tf32x3 ? "3XTF32"
                      : factors == ProductFactors::Tf32 ? "TF32"
                      : factors == ProductFactors::BF16 ? "BF16"
@@ -24,6 +24,7 @@ ProductTemplate product_template(ProductFactors factors, Dtype storage) {
   result.row_bytes = 4 * (kTerms + (pairs_terms ? 8 : 4));
   result.blocks = factors == ProductFactors::Tf32x3 ? 1 : 2;
   result.wide_matrix_bytes = kWideTile * kTerms * (pairs_terms ? 2 : factors == ProductFactors::Tf32x3 ? 8 : 4);
+  result.wide_least_products = std::int64_t{1} << (factors == ProductFactors::Tf32x3 ? 31 : 32);
   result.wide_stage_bytes = kWideTile * result.row_bytes + result.wide_matrix_bytes;
   return result;
 }

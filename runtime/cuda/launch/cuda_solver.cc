@@ -43,6 +43,7 @@ struct CudaSolver::Impl {
   enum Form { kPlain, kSums, kOuts, kForms };
   std::vector<std::optional<NestProgram>> before[kForms], once[kForms];  ///< by stage
   std::optional<NestProgram> after, step, whole;
+  bool made_nests = false;  ///< any of these, ever: their kernels may be running
   Relaxations relaxations;
   std::string unrelaxed;  ///< why the run that is on the device is not relaxed after all
   std::string given_up;   ///< the same of runs of its shape that did not ask for it
@@ -147,7 +148,13 @@ struct CudaSolver::Impl {
       options.source = source;
       options.persistent = lives_through_steps;
       options.factors = product_factors(solve.products, dtype);
+      options.wide = solve.wide_products;
+      options.compiled = [this](const GpuModule& module) {
+        compile_ms += module.compile_ms;
+        caches.push_back(module.cache);
+      };
       program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
+      made_nests = true;
       compile_ms += program->compile_ms();
       caches.push_back(program->cache());
     }
@@ -317,7 +324,8 @@ struct CudaSolver::Impl {
   }
 
   bool replan(const SolveOptions& options) {
-    if (options.products != solve.products) {
+    // Nothing is waited for before anything is made: that may be while a graph is captured.
+    if (made_nests && (options.products != solve.products || options.wide_products != solve.wide_products)) {
       gpu.synchronize(0);  // their kernels may still run
       forget_nests();
       whole.reset();

@@ -73,6 +73,16 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   return result;
 }
 
+GpuSource wide_products_source(ProductFactors factors, Dtype storage) {
+  const ProductTemplate product = product_template(factors, storage);
+  std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
+  parts.insert(parts.end(), product.parts.begin(), product.parts.end());
+  parts.push_back("product_wgmma.cuh");
+  std::string text = storage_macro(storage) + product.macro;
+  for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  return {"product_wgmma.cu", std::move(text), {"-arch=sm_90a"}};
+}
+
 }  // namespace
 
 ProductFactors product_factors(Products products, Dtype storage) {
@@ -100,7 +110,8 @@ struct NestProgram::Impl {
   Emitted emitted;
   NestTables tables;
   GpuModule module;
-  std::vector<GpuFunction> functions;  ///< by the numbers of the tables: kernels, then the product
+  std::vector<GpuFunction> functions;  ///< by the numbers of the tables: kernels, then products
+  cellc_wide_products wide{};          ///< of `tables`, where a card and factors have such kernels
   std::map<std::tuple<int, int, std::int64_t>, int> resident;
   GpuBuffer memory;  ///< grows and never shrinks
 
@@ -167,10 +178,38 @@ struct NestProgram::Impl {
 
   // Launches ---------------------------------------------------------------------------------------
 
+  /// Products by the instructions of this card alone, whose two kernels are the last. They are code of their own, the
+  /// same for all cells, which the first run that needs it compiles.
+  void allow_wide_products() {
+    const ProductTemplate form = product_template(options.factors, dtype);
+    if (plan().products.empty() || form.wide_stage_bytes == 0 || options.wide == WideProducts::Never ||
+        gpu.facts().architecture() != "sm_90")
+      return;
+    const int first = static_cast<int>(functions.size());
+    functions.resize(functions.size() + 2);
+    wide = {first,
+            first + 1,
+            form.wide_stage_bytes,
+            form.wide_matrix_bytes,
+            form.blocks,
+            options.wide == WideProducts::Always,
+            form.wide_least_products};
+    tables.rows.wide = &wide;
+  }
+  const GpuFunction& function(int kernel) {
+    if (!functions[kernel]) {
+      const GpuModule own = gpu.load(wide_products_source(options.factors, dtype));
+      functions[wide.prepare] = gpu.function(own, "cellc_prepare_matrix");
+      functions[wide.multiply] = gpu.function(own, "cellc_product_wgmma");
+      if (options.compiled) options.compiled(own);
+    }
+    return functions[kernel];
+  }
+
   static int resident_blocks(void* self, int kernel, int threads, std::int64_t shared) {
     Impl& impl = *static_cast<Impl*>(self);
     const auto [it, is_new] = impl.resident.try_emplace({kernel, threads, shared});
-    if (is_new) it->second = std::max(1, impl.gpu.resident_blocks(impl.functions[kernel], threads, shared));
+    if (is_new) it->second = std::max(1, impl.gpu.resident_blocks(impl.function(kernel), threads, shared));
     return it->second;
   }
 
@@ -185,7 +224,7 @@ struct NestProgram::Impl {
     shape.stream = impl.stream;
     shape.early = !shape.cooperative;
     void* arguments = const_cast<void*>(argument);
-    impl.gpu.launch(impl.functions[kernel], shape, &arguments);
+    impl.gpu.launch(impl.function(kernel), shape, &arguments);
     return 0;
   }
 
@@ -241,6 +280,7 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
   if (!impl->plan().products.empty()) impl->functions.push_back(gpu.function(impl->module, "cellc_product"));
   impl->tables =
       nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype), dtype == Dtype::F64);
+  impl->allow_wide_products();
   return NestProgram(std::move(impl));
 }
 

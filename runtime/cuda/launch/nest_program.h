@@ -7,6 +7,7 @@
 // queued on one stream, and nothing waits for the device. Scratch memory is kept: a repeated call of the
 // same shape allocates nothing. So two runs of one program must not overlap on different streams.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,7 +34,9 @@ struct NestOptions {
   const SourceText* source = nullptr;  ///< text that spans point into, for #line; needed while compiling only
   std::int64_t chunk_bytes = 0;        ///< memory for hoisted products; 0: a share of the card's
   ProductFactors factors = ProductFactors::Tf32x3;
-  std::vector<PersistentCode> persistent{};  ///< kernels that live through all steps (choose_persistent.h)
+  WideProducts wide = WideProducts::WherePaid;
+  std::function<void(const GpuModule&)> compiled{};  ///< hears of code that a run is the first to need
+  std::vector<PersistentCode> persistent{};          ///< kernels that live through all steps (choose_persistent.h)
 };
 
 /// An array of the run on the device.

@@ -69,6 +69,11 @@ NestProgram& RelaxationOnGpu::program(std::optional<NestProgram>& program, const
     NestOptions options;
     options.source = source_;
     options.factors = factors_;
+    options.wide = wide_;
+    options.compiled = [this](const GpuModule& module) {
+      compile_ms_ += module.compile_ms;
+      caches_.push_back(module.cache);
+    };
     program.emplace(NestProgram::compile(gpu_, cell.cell, Structure{}, arithmetic_, options));
     compile_ms_ += program->compile_ms();
     caches_.push_back(program->cache());
@@ -281,11 +286,12 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
                           int worth, GpuStream stream) {
   report_ = {};
   unconverged_.clear();
-  if (factors != asked_) {
+  if (factors != asked_ || options.wide_products != wide_) {
     gpu_.synchronize(stream);  // their kernels may still run
     for (ProductPrograms* programs : {&coarse_, &fine_})
       for (std::optional<NestProgram>* one : {&programs->fixed, &programs->mixing, &programs->step}) one->reset();
     asked_ = factors;
+    wide_ = options.wide_products;
   }
   factors_ = asked_;
   arrays.reserve_relaxed(stage_, relaxed_);

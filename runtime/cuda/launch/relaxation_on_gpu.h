@@ -79,6 +79,7 @@ class RelaxationOnGpu {
   const SourceText* source_;
   CudaSolver inner_;
   ProductFactors asked_ = ProductFactors::Tf32x3, factors_ = asked_;  ///< of a run, and of its iteration
+  WideProducts wide_ = WideProducts::WherePaid;
   ProductPrograms coarse_, fine_;         ///< by what was asked for, and by what goes on where that stalls
   std::vector<GpuBuffer> others_, made_;  ///< by state: the other iterate; f of an iterate
   GpuBuffer most_, sizes_;                ///< of row_differences.cuh

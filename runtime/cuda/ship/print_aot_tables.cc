@@ -117,7 +117,8 @@ static_assert(fills<Table>({CELLC_AT(axes),
                             CELLC_AT(first_kernel),
                             CELLC_AT(product_kernel),
                             CELLC_AT(product_row_bytes),
-                            CELLC_AT(product_blocks)}));
+                            CELLC_AT(product_blocks),
+                            CELLC_AT(wide)}));
 }  // namespace rows_table
 namespace derived_table {
 using Table = cellc_derived;
@@ -278,7 +279,7 @@ class TablePrinter {
     const cellc_nests& r = t.rows;
     text_ += fmt::format(
         "static const cellc_nests {}_{} = {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, "
-        "{}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}, 0}};\n",
         p_, name, axes, slots, nests, kernels, products, phases, once, temps, chunks, of_symbol, of_state, state,
         r.kernel_count, r.phase_count, r.once_count, r.temp_count, r.chunk_count, r.once_kernel, r.split, r.real_bytes,
         r.first_kernel, r.product_kernel, r.product_row_bytes, r.product_blocks);
