@@ -54,6 +54,7 @@ typedef struct cellc_wide_products {
   int blocks;                    /* that a multiprocessor has registers for */
   int always;                    /* also where it does not pay */
   int64_t least_products;        /* of a row's term and a matrix's entry, below which preparing costs too much */
+  int64_t least_depth;           /* terms below which the tiles before and after count for too much */
 } cellc_wide_products;
 
 enum {
@@ -62,7 +63,7 @@ enum {
   /* The matrix is made ready in every run, as params may have changed. That takes as long as some thousand rows win:
    * of 1024 by 1024 8 us, where 16384 rows win 73 us of 16-bit factors and 266 of 3xTF32. */
   CELLC_WIDE_ROWS = 4096,
-  CELLC_WIDE_LEAST = 128 /* columns, or terms, of which tiles are full and stages enough to be on their way */
+  CELLC_WIDE_LEAST = 128 /* columns, of which tiles are full */
 };
 
 static inline int64_t cellc_wide_tiles(const CELLC_PRODUCT* a, int64_t rows) {
@@ -77,7 +78,7 @@ static inline int cellc_is_wide(const cellc_wide_products* wide, const CELLC_PRO
                                 int64_t multiprocessors) {
   if (!wide || rows <= 0 || a->width <= 0 || a->batch <= 0) return 0;
   if (wide->always) return 1;
-  return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_LEAST && a->depth >= CELLC_WIDE_LEAST &&
+  return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_LEAST && a->depth >= wide->least_depth &&
          ((a->operand_stride | a->depth) & 3) == 0 && cellc_wide_tiles(a, rows) >= multiprocessors &&
          rows * a->batch >= wide->least_products / (a->width * a->depth);
 }

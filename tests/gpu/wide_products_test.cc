@@ -214,6 +214,7 @@ TEST(WideProducts, AreQueuedByCalls) {
 TEST(WideProducts, PayWhereRowsColumnsAndTermsAreEnough) {
   cellc_wide_products wide{};
   wide.least_products = std::int64_t{1} << 32;
+  wide.least_depth = 128;
   const auto pays = [&](long long rows, long long width, long long depth, long long stride = 0, long long batch = 1,
                         std::int64_t multiprocessors = 132) {
     ProductArguments a{};

@@ -25,6 +25,8 @@ ProductTemplate product_template(ProductFactors factors, Dtype storage) {
   result.blocks = factors == ProductFactors::Tf32x3 ? 1 : 2;
   result.wide_matrix_bytes = kWideTile * kTerms * (pairs_terms ? 2 : factors == ProductFactors::Tf32x3 ? 8 : 4);
   result.wide_least_products = std::int64_t{1} << (factors == ProductFactors::Tf32x3 ? 31 : 32);
+  // 65536 rows by 256 by 256, H100: bf16 0.083 ms by mma.sync, 0.092 by wgmma; 3xTF32 0.213 and 0.157.
+  result.wide_least_depth = factors == ProductFactors::Tf32x3 ? 128 : 512;
   result.wide_stage_bytes = kWideTile * result.row_bytes + result.wide_matrix_bytes;
   return result;
 }

@@ -34,7 +34,7 @@ struct ProductTemplate {
   /// Of product_wgmma.cuh, whose kernels follow those of `parts`: shared memory of a stage, and what of it is the
   /// prepared matrix; and how many times a row's terms by a matrix's columns make it worth preparing (host_tiles.h).
   int wide_stage_bytes = 0, wide_matrix_bytes = 0;
-  std::int64_t wide_least_products = 0;
+  std::int64_t wide_least_products = 0, wide_least_depth = 0;
 };
 ProductTemplate product_template(ProductFactors factors, Dtype storage);
 

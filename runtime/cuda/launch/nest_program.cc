@@ -193,7 +193,8 @@ struct NestProgram::Impl {
             form.wide_matrix_bytes,
             form.blocks,
             options.wide == WideProducts::Always,
-            form.wide_least_products};
+            form.wide_least_products,
+            form.wide_least_depth};
     tables.rows.wide = &wide;
   }
   const GpuFunction& function(int kernel) {
