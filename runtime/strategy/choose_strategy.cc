@@ -76,8 +76,8 @@ double iterations_worth(const MixingCost& cost) {
 std::optional<std::string> no_scan(const Stage& stage, const std::string& states) {
   if (stage.linear || stage.scannable != Scannable::No) return std::nullopt;
   return fmt::format(
-      "the stage {} is neither linear, over numbers or over (max, +), (min, +) or (logsumexp, +), nor a clip or "
-      "Möbius map of its state, so no scan solves it",
+      "the stage {} is neither linear nor a clip or Möbius map of its state, nor linear over (max, +), (min, +) or "
+      "(logsumexp, +), so no scan solves it",
       states);
 }
 

@@ -270,7 +270,7 @@ TEST_P(Driver, SameBitsAsTheEngine) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Driver, testing::ValuesIn(cell_files()),
                          [](const auto& info) { return stem(info.param); });
-CELLC_ONE_IN(2, "Cells/Driver");
+CELLC_ONE_IN(4, "Cells/Driver");
 
 }  // namespace
 }  // namespace cellc

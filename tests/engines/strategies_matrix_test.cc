@@ -123,7 +123,7 @@ TEST_P(StrategyMatrix, AgreesWithOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, StrategyMatrix, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(2, "Examples/StrategyMatrix");
+CELLC_ONE_IN(4, "Examples/StrategyMatrix");
 
 // How many cells admit each strategy, alone and (for a cell of several stages) for some of them. What
 // is counted here is run above: a cell that comes to refuse a strategy shows.

@@ -268,7 +268,7 @@ TEST(BackwardScan, ArraysMayLieAnywhere) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Backward, testing::Range<std::size_t>(0, gradient_cells().size()),
                          [](const auto& info) { return std::string(gradient_cells()[info.param].name); });
-CELLC_ONE_IN(2, "Cells/Backward");
+CELLC_ONE_IN(4, "Cells/Backward");
 
 }  // namespace
 }  // namespace cellc

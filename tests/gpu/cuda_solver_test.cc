@@ -59,7 +59,7 @@ TEST_P(CudaNarrowStrategies, AgreeWithOracle) {
 
 std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return matrix_cells()[info.param].name; }
 INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::Range<std::size_t>(0, matrix_cells().size()), name_of);
-CELLC_ONE_IN(2, "Examples/CudaStrategies");
+CELLC_ONE_IN(4, "Examples/CudaStrategies");
 INSTANTIATE_TEST_SUITE_P(Examples, CudaNarrowStrategies, testing::ValuesIn(narrow_cells()), name_of);
 CELLC_ONE_IN(4, "Examples/CudaNarrowStrategies");
 

@@ -71,7 +71,7 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(3, "Examples/DeviceCalls");
+CELLC_ONE_IN(4, "Examples/DeviceCalls");
 
 /// What a call costs on the emulator, which counts.
 class QueuedCalls : public testing::TestWithParam<std::string> {

@@ -89,7 +89,7 @@ TEST_P(Rows, AgreesWithOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, Rows, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(3, "Examples/Rows");
+CELLC_ONE_IN(4, "Examples/Rows");
 
 // What runs before and after the stages and computes f of a trajectory: cells without states.
 using StatelessNests = Rows;
@@ -458,7 +458,7 @@ TEST_P(NestsUnderNvrtc, Compiles) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, NestsUnderNvrtc, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(3, "Examples/NestsUnderNvrtc");
+CELLC_ONE_IN(6, "Examples/NestsUnderNvrtc");
 
 }  // namespace
 }  // namespace cellc

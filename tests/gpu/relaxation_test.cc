@@ -90,7 +90,8 @@ TEST_P(RelaxesOnDevice, ToTheSequentialAnswer) {
     }
 }
 
-CELLC_ONE_IN(2, "Cells/RelaxesOnDevice");
+CELLC_ONE_IN(5, "Cells/RelaxesOnDevice");
+CELLC_ONE_IN(3, "RelaxationOnDevice");
 INSTANTIATE_TEST_SUITE_P(Cells, RelaxesOnDevice, testing::ValuesIn(kRelaxedCells));
 
 // A state read through lag(), and an input of earlier steps.
