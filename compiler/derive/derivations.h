@@ -5,6 +5,7 @@
 #include "compiler/derive/block_cell.h"
 #include "compiler/derive/fused_outs.h"
 #include "compiler/derive/fused_reductions.h"
+#include "compiler/derive/lane_fusion.h"
 #include "compiler/derive/loop_invariants.h"
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
@@ -15,9 +16,13 @@
 namespace cellc::derivation {
 
 StagedCell split_stages(const CellGraph& cell, const Structure& structure);
-std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage);
-DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums);
+std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage,
+                                          const std::optional<AccumulatedOuts>& of_gradient);
+DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums,
+                              const std::vector<int>& made);
 std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated);
+/// The outs that lanes can make, behind the states that `to` has.
+void add_outs(LaneFusion& lanes, const AccumulatedOuts& accumulated, StageCells& to);
 DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made);
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
 TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind);

@@ -25,22 +25,18 @@ bool is_along_channels(const LaneValue& value, const std::vector<AxisId>& index,
 
 }  // namespace
 
-std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated) {
-  LaneFusion lanes(staged, stage, true);
-  const StageCells& plain = lanes.stage();
-  const std::vector<Out>& outs = staged.after.cell.outs;
-  if (plain.channels.empty()) return std::nullopt;
-  StageCells fused = plain;
-  fused.lanes.role = Role::OutLanes;
+void add_outs(LaneFusion& lanes, const AccumulatedOuts& accumulated, StageCells& fused) {
+  const DerivedCell& after = lanes.after();
+  const std::vector<Out>& outs = after.cell.outs;
   // Those that are written come first.
   for (const bool adds_up : {false, true})
     for (std::size_t o = 0; o < outs.size(); ++o) {
-      const int number = staged.after.sinks[o].id;
+      const int number = after.sinks[o].id;
       const bool is_accumulated =
           static_cast<std::size_t>(number) < accumulated.size() && accumulated[static_cast<std::size_t>(number)];
       if (is_accumulated != adds_up) continue;
       const std::optional<LaneValue> value = lanes.find(outs[o].value);
-      if (!value || !is_along_channels(*value, outs[o].index, plain.channels.size())) continue;
+      if (!value || !is_along_channels(*value, outs[o].index, fused.channels.size())) continue;
       // What would have to be copied for the lanes first is read as well where it lies.
       if (std::any_of(value->cut.begin(), value->cut.end(),
                       [&](NodeId id) { return lanes.node(id).op == Op::Read && lanes.varies(id); }))
@@ -56,6 +52,14 @@ std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const A
       for (const AxisId a : outs[o].index) layout.channel_of_place.push_back(value->channel_of.at(a));
       fused.layouts.push_back(std::move(layout));
     }
+}
+
+std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated) {
+  LaneFusion lanes(staged, stage, true);
+  if (lanes.stage().channels.empty()) return std::nullopt;
+  StageCells fused = lanes.stage();
+  fused.lanes.role = Role::OutLanes;
+  add_outs(lanes, accumulated, fused);
   if (fused.outs.empty()) return std::nullopt;
   return fused;
 }

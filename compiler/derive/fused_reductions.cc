@@ -15,26 +15,34 @@ namespace {
 
 class Summing {
  public:
-  Summing(const StagedCell& staged, int number)
-      : lanes_(staged, number, false), after_(lanes_.after()), stage_(lanes_.stage()) {}
+  Summing(const StagedCell& staged, int number, const std::optional<AccumulatedOuts>& of_gradient)
+      : of_gradient_(of_gradient),
+        lanes_(staged, number, of_gradient.has_value()),
+        after_(lanes_.after()),
+        stage_(lanes_.stage()) {}
 
   std::optional<FusedStage> run() {
     if (after_.cell.outs.empty() || stage_.channels.empty()) return std::nullopt;
     std::vector<NodeId> roots;
     for (const Out& o : after_.cell.outs) roots.push_back(o.value);
-    std::vector<Found> found;
+    std::vector<Found> inner, outer;
     for (const NodeId id : reachable(after_.cell.graph, roots)) {
       std::optional<Found> sum = find(id);
-      if (sum && (found.empty() || sum->summed == found[0].summed)) found.push_back(std::move(*sum));
+      if (!sum || (sum->outermost && !of_gradient_)) continue;
+      std::vector<Found>& found = sum->outermost ? outer : inner;
+      if (found.empty() || sum->summed == found[0].summed) found.push_back(std::move(*sum));
     }
-    if (found.empty()) return std::nullopt;
-    return build(found);
+    const int outer_sums = static_cast<int>(outer.size());
+    std::move(outer.begin(), outer.end(), std::back_inserter(inner));
+    if (inner.empty()) return std::nullopt;
+    return build(inner, outer_sums);
   }
 
  private:
   struct Found {
     NodeId node = kNoNode;
-    int summed = 0;  ///< innermost channels
+    int summed = 0;          ///< innermost channels,
+    bool outermost = false;  ///< or outermost ones
     LaneValue term;
   };
 
@@ -43,72 +51,55 @@ class Summing {
   std::optional<Found> find(NodeId id) const {
     const Node& sum = node(id);
     if (sum.op != Op::ReduceSum) return std::nullopt;
-    const std::optional<LaneValue> term = lanes_.find(sum.args[0]);
+    // No λ is part of ∂C[n] = sum[d](ȳ[d]*h[d,n]), but each entry of h is at hand.
+    const std::optional<LaneValue> term = lanes_.find(sum.args[0], of_gradient_.has_value());
     if (!term) return std::nullopt;
-    // The innermost ones, all of them.
+    // The innermost ones or the outermost, without a gap.
     std::set<int> bound;
     for (const AxisId a : sum.bound) {
       if (!term->channel_of.contains(a)) return std::nullopt;
       bound.insert(term->channel_of.at(a));
     }
     const int summed = static_cast<int>(bound.size());
-    if (*bound.begin() != static_cast<int>(stage_.channels.size()) - summed) return std::nullopt;
-    return Found{id, summed, *term};
+    const int channels = static_cast<int>(stage_.channels.size());
+    if (*bound.begin() == channels - summed) return Found{id, summed, false, *term};
+    if (*bound.rbegin() == summed - 1) return Found{id, summed, true, *term};
+    return std::nullopt;
   }
 
-  FusedStage build(const std::vector<Found>& found) {
+  /// Those along the outermost channels are the last `outer` of them.
+  FusedStage build(const std::vector<Found>& found, int outer) {
     FusedStage result;
     StageCells& s = result.stage;
-    s.states = stage_.states;
-    s.channels = stage_.channels;
-    s.once = stage_.once;
-    s.before = stage_.before;
-    s.lane = stage_.lane;
-    s.summed = found[0].summed;
+    s = stage_;
+    s.summed = found[0].outermost ? 0 : found[0].summed;
+    s.outer = outer;
+    s.outer_summed = outer > 0 ? found.back().summed : 0;
     for (const Found& f : found) {
       result.sums.push_back(f.node);
       s.sums.push_back(node(f.node).axes);
     }
 
-    // The lane cell again, with room for sums behind its states.
-    const CellGraph& from = stage_.lanes.cell;
-    CellGraph lanes;
-    lanes.name = from.name;
-    lanes.span = from.span;
-    lanes.graph = from.graph.without_nodes();
-    lanes.header = from.header;
-    const int states = static_cast<int>(from.updates.size()), sums = static_cast<int>(found.size());
-    const auto moved = [&](int symbol) { return symbol < states ? symbol : symbol + sums; };
-    lanes.symbols = from.symbols;
-    s.lanes.sources = stage_.lanes.sources;
-    s.lanes.sinks = stage_.lanes.sinks;
+    // The lane cell again; its terms are declared behind all else, outs of a gradient before them.
     s.lanes.role = Role::FusedLanes;
-    s.layouts = stage_.layouts;
-    for (int i = 0; i < sums; ++i) {
-      const Found& f = found[static_cast<std::size_t>(i)];
-      lanes.symbols.insert(lanes.symbols.begin() + states + i,
-                           lanes_.of_lanes("sum" + std::to_string(i), SymbolKind::State, true, node(f.node).span));
-      s.lanes.sources.insert(s.lanes.sources.begin() + states + i, {ArraySource::Kind::Sum, i});
-      s.lanes.sinks.push_back({ArraySink::Kind::Sum, i});
+    if (of_gradient_) derivation::add_outs(lanes_, *of_gradient_, s);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const Found& f = found[i];
+      const int number = static_cast<int>(i);
+      const NodeId made = lanes_.term(s, f.term);
       LaneLayout layout;
-      for (const AxisId a : s.sums[static_cast<std::size_t>(i)])
-        layout.channel_of_place.push_back(f.term.channel_of.at(a));
-      s.layouts.insert(s.layouts.begin() + states + i, std::move(layout));
-    }
-    std::vector<NodeId> roots;
-    for (const StateUpdate& u : from.updates) roots.push_back(u.value);
-    const std::vector<NodeId> values = Rewriter(from.graph, lanes.graph, {.symbol = moved})(roots);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      lanes.updates.push_back({from.updates[i].symbol, values[i], from.updates[i].span});
-
-    s.lanes.cell = std::move(lanes);
-    for (int i = 0; i < sums; ++i) {
-      const Found& f = found[static_cast<std::size_t>(i)];
-      s.lanes.cell.updates.push_back({states + i, lanes_.term(s, f.term), node(f.node).span});
+      for (const AxisId a : s.sums[i]) layout.channel_of_place.push_back(f.term.channel_of.at(a));
+      s.lanes.cell.symbols.push_back(
+          lanes_.of_lanes("sum" + std::to_string(i), SymbolKind::State, true, node(f.node).span));
+      s.lanes.cell.updates.push_back({static_cast<int>(s.lanes.cell.symbols.size()) - 1, made, node(f.node).span});
+      s.lanes.sources.push_back({ArraySource::Kind::Sum, number});
+      s.lanes.sinks.push_back({ArraySink::Kind::Sum, number});
+      s.layouts.push_back(std::move(layout));
     }
     return result;
   }
 
+  const std::optional<AccumulatedOuts>& of_gradient_;
   LaneFusion lanes_;
   const DerivedCell& after_;
   const StageCells& stage_;
@@ -118,12 +109,15 @@ class Summing {
 
 namespace derivation {
 
-std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage) { return Summing(staged, stage).run(); }
+std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage,
+                                          const std::optional<AccumulatedOuts>& of_gradient) {
+  return Summing(staged, stage, of_gradient).run();
+}
 
-DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums) {
+DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums,
+                              const std::vector<int>& made) {
   DerivedCell result;
   result.cell = without_contents(after.cell);
-  result.sinks = after.sinks;
   result.role = Role::AfterSums;
   Graph& graph = result.cell.graph;
 
@@ -140,8 +134,8 @@ DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<Partia
   rules.replace = [&](NodeId id, const Node& n) {
     NodeId total = kNoNode;
     if (const auto it = first_part.find(id); it != first_part.end()) {
-      const auto made = std::find_if(sums.begin(), sums.end(), [&](const PartialSum& s) { return s.node == id; });
-      for (int p = 0; p < made->parts; ++p) {
+      const auto sum = std::find_if(sums.begin(), sums.end(), [&](const PartialSum& s) { return s.node == id; });
+      for (int p = 0; p < sum->parts; ++p) {
         Symbol s;
         s.name = "sum" + std::to_string(it->second + p);
         s.kind = SymbolKind::Input;
@@ -166,11 +160,17 @@ DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<Partia
     return at->second;
   };
   std::vector<NodeId> roots;
-  for (const Out& o : after.cell.outs) roots.push_back(o.value);
+  std::vector<std::size_t> left;
+  for (std::size_t o = 0; o < after.cell.outs.size(); ++o) {
+    if (std::find(made.begin(), made.end(), after.sinks[o].id) != made.end()) continue;
+    left.push_back(o);
+    roots.push_back(after.cell.outs[o].value);
+  }
   const std::vector<NodeId> values = Rewriter(after.cell.graph, graph, std::move(rules))(roots);
-  for (std::size_t o = 0; o < values.size(); ++o) {
-    const Out& out = after.cell.outs[o];
-    result.cell.outs.push_back({out.name, out.index, values[o], out.span});
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    const Out& out = after.cell.outs[left[i]];
+    result.cell.outs.push_back({out.name, out.index, values[i], out.span});
+    result.sinks.push_back(after.sinks[left[i]]);
   }
   return result;
 }

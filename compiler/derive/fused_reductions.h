@@ -13,6 +13,16 @@
 // What a term takes from other channels or steps (the projection W_C@u of a Mamba mixer) is made before the stage, with
 // the inputs of the steps. A sum stays in the cell after the stages if it runs along other channels (gla: S[k,v],
 // summed over k), or reads a state of the step before or of a later stage.
+//
+// An adjoint's stage has more of both, for what its cell shares among lanes has a sum as its gradient:
+//
+//   ∂u[d] = sum[n](λ[d,n]*δ[d]*B[n]) + …      along the innermost channels, as above
+//   ∂B[n] = sum[d](λ[d,n]*δ[d]*u[d])          along the outermost: the other terms are in other warps (outer_sums.cuh)
+//   ∂A[d,n] = Σ_t λ[d,n]*h[d,n]*…             of all channels, summed over steps: an out (fused_outs.h)
+//
+// So lanes of an adjoint make all three, and may read the states of the step before. What each is made of (λ, h, δ, B)
+// then passes once, where a kernel for each sum read every state anew: five sixths of the time of the backward run of
+// s6.
 #include <optional>
 #include <vector>
 

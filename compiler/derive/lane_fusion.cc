@@ -23,26 +23,40 @@ int LaneFusion::own_state(const ArraySource& s) const {
   return it == stage_.states.end() ? -1 : static_cast<int>(it - stage_.states.begin());
 }
 
-std::optional<LaneValue> LaneFusion::find(NodeId root) const {
+std::optional<LaneValue> LaneFusion::find(NodeId root, bool of_others) const {
   LaneValue found;
   found.root = root;
   const std::vector<NodeId> body = reachable(after_.cell.graph, {root});
   // Which axis is which channel: as the stage's own states are read.
   bool reads_own = false;
+  const auto follow = [&](const Node& n, std::size_t symbol) {
+    const std::vector<int>& channels = stage_.layouts[symbol].channel_of_place;
+    for (std::size_t p = 0; p < n.index.size(); ++p) {
+      if (channels[p] < 0 || !n.index[p].is_axis()) return false;
+      const auto [it, fresh] = found.channel_of.emplace(n.index[p].axis, channels[p]);
+      if (!fresh && it->second != channels[p]) return false;
+    }
+    return true;
+  };
   for (const NodeId b : body) {
     const Node& n = node(b);
     if (n.op != Op::Read) continue;
     const int state = own_state(source(n));
     if (state < 0) continue;
     reads_own = true;
-    const std::vector<int>& channels = stage_.layouts[static_cast<std::size_t>(state)].channel_of_place;
-    for (std::size_t p = 0; p < n.index.size(); ++p) {
-      if (channels[p] < 0 || !n.index[p].is_axis()) return std::nullopt;
-      const auto [it, fresh] = found.channel_of.emplace(n.index[p].axis, channels[p]);
-      if (!fresh && it->second != channels[p]) return std::nullopt;
-    }
+    if (!follow(n, static_cast<std::size_t>(state))) return std::nullopt;
   }
-  if (!reads_own || found.channel_of.size() != stage_.channels.size()) return std::nullopt;
+  if (!reads_own && !of_others) return std::nullopt;
+  // What the lanes read anyway says which channel is which, too.
+  for (std::size_t i = 0; i < body.size() && !reads_own; ++i) {
+    const Node& n = node(body[i]);
+    if (n.op != Op::Read) continue;
+    const auto at = std::find(stage_.lanes.sources.begin(), stage_.lanes.sources.end(), source(n));
+    if (at != stage_.lanes.sources.end() &&
+        !follow(n, static_cast<std::size_t>(at - stage_.lanes.sources.begin())))
+      return std::nullopt;
+  }
+  if (found.channel_of.size() != stage_.channels.size()) return std::nullopt;
   std::set<int> channels;
   for (const auto& [axis, channel] : found.channel_of) channels.insert(channel);
   if (channels.size() != stage_.channels.size()) return std::nullopt;

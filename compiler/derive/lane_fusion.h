@@ -29,8 +29,8 @@ class LaneFusion {
   const StageCells& stage() const { return stage_; }
   const Node& node(NodeId id) const { return after_.cell.graph[id]; }
 
-  /// nullopt: a lane has not all that it takes, or it does not depend on the stage.
-  std::optional<LaneValue> find(NodeId root) const;
+  /// nullopt: a lane has not all that it takes, or it does not depend on the stage's states. `of_others`: it need not.
+  std::optional<LaneValue> find(NodeId root, bool of_others = false) const;
   /// Whether it changes from step to step.
   bool varies(NodeId id) const;
 

@@ -115,14 +115,16 @@ StagedCell split_stages(const CellGraph& cell, const Structure& structure, const
   return derived(Derivation::Stages, cell.name, hooks, [&] { return derivation::split_stages(cell, structure); });
 }
 
-std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, const DeriveHooks& hooks) {
+std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, const DeriveHooks& hooks,
+                                          const std::optional<AccumulatedOuts>& of_gradient) {
   return derived(Derivation::Sums, staged.stages[static_cast<std::size_t>(stage)].lanes.cell.name, hooks,
-                 [&] { return derivation::fuse_reductions(staged, stage); });
+                 [&] { return derivation::fuse_reductions(staged, stage, of_gradient); });
 }
 
-DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums, const DeriveHooks& hooks) {
+DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums, const DeriveHooks& hooks,
+                              const std::vector<int>& made) {
   return derived(Derivation::AfterSums, after.cell.name, hooks,
-                 [&] { return derivation::with_reduced_outs(after, sums); });
+                 [&] { return derivation::with_reduced_outs(after, sums, made); });
 }
 
 std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated,

@@ -43,12 +43,15 @@ namespace cellc {
 
 StagedCell split_stages(const CellGraph& cell, const Structure& structure, const DeriveHooks& hooks = {});
 
-/// nullopt where there is no such sum. All of a stage's sums run along the same channels.
-std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, const DeriveHooks& hooks = {});
+/// nullopt where there is no such sum. All of a stage's sums run along the same channels. `of_gradient`: the stage is an
+/// adjoint's, whose lanes may read the step before, also make sums along the outermost channels, and outs as fuse_outs.
+std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, const DeriveHooks& hooks = {},
+                                          const std::optional<AccumulatedOuts>& of_gradient = std::nullopt);
 
 /// `after`, with sums that are there: every part is an input, ArraySource::Sum with its number among all parts.
+/// `made`: outs that are there, too, and are left out.
 DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums,
-                              const DeriveHooks& hooks = {});
+                              const DeriveHooks& hooks = {}, const std::vector<int>& made = {});
 
 /// The stage with those outs that its lanes can make; nullopt where there are none.
 std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated = {},

@@ -62,6 +62,7 @@ struct Lanes : ShiftedInputs<kShiftedInputs != 0> {
   long long segment;         ///< steps of a segment
   int segments;              ///< of the longest sequence
   long long part;            ///< of sums: entries from one of its parts to the next (sums.cuh)
+  long long outer_part;      ///< the same of sums over lanes that lie apart (outer_sums.cuh)
   int parts;
 };
 

@@ -7,17 +7,19 @@ struct Traits {
   // Of all kernels of lanes.
   static constexpr int kStepsPerCopy = 8;   // steps of inputs that a warp copies to shared memory at once; 1, 2, … 8
   static constexpr int kPipelineDepth = 3;  // such copies that are under way or in use
-  static constexpr int kWidth = 1;          // lanes of a thread: 1 or 2, and 2 divides the innermost channel axis
+  static constexpr int kWidth = 1;          // lanes of a thread: 1, 2 or 4, which divides the innermost channel axis
   static constexpr int kAxes = 4;           // channel axes at most, once those are joined that all arrays have as one
   static constexpr bool kSharedInputs = false;  // some input lacks a channel axis: threads of a warp may read the same
   // Of sequential sweeps and scans: the last states of Step that nobody reads (compiler/derive/fused_outs.h).
   static constexpr int kOuts = 0;         // those that are written
   static constexpr int kAccumulated = 0;  // behind them, those that are added up over all steps
   // The last states of Step that are terms of sums: not 0 in a sequential sweep alone.
-  static constexpr int kSums = 0;
+  static constexpr int kSums = 0;       // all of them
+  static constexpr int kOuterSums = 0;  // the last of those: along the outermost channels (outer_sums.cuh)
   static constexpr unsigned kShiftedInputs = 0;  // bit e: a step reads the row of input e one step later (lanes.cuh)
   // Of a sequential sweep that makes sums over lanes (sums.cuh).
-  static constexpr unsigned kUniformInputs = 0;  // two lanes a thread, in f32: bit e: input e has one number for both
+  static constexpr unsigned kUniformInputs = 0;  // several lanes a thread, in f32: bit e: one number for all of them
+  static constexpr unsigned kColumns = 0;  // of shared inputs, four bits each: entries of a step (columns_of of sweep.cuh)
   // Of scans.
   static constexpr int kScanChannels = 32;     // channels of a block: 1, 2, 4, … 32
   static constexpr int kScanSteps = 16;        // steps of a thread

@@ -9,16 +9,53 @@
 // the same bits in every run.
 //
 // Along more lanes than a warp has, each warp writes a part of the sum, Lanes::part entries from the one before.
+//
+// Terms of sums over lanes that lie apart come behind these (outer_sums.cuh).
 #pragma once
 
 namespace cellc {
+
+/// States that are terms of sums over lanes beside each other, and behind them of those over lanes that lie apart.
+constexpr int kOuterSums = Traits::kOuterSums, kInnerSums = kSums - kOuterSums;
+
+/// Adds up what threads have at several steps, with those `kOther`, 2 kOther, … kEnd / 2 threads away: they exchange
+/// halves as long as there are several steps.
+template <int kOther, int kEnd, int kLeft>
+CELLC_DEVICE void fold(Real (&of)[kSteps]) {
+  if constexpr (kOther < kEnd) {
+    if constexpr (kLeft > 1) {
+      constexpr int kHalf = kLeft / 2;
+      const bool upper = threadIdx.x & kOther;
+      CELLC_UNROLL()
+      for (int j = 0; j < kHalf; ++j) {
+        const Real mine = upper ? of[j + kHalf] : of[j], others = upper ? of[j] : of[j + kHalf];
+        of[j] = mine + __shfl_xor_sync(0xffffffffu, others, kOther);
+      }
+      fold<kOther * 2, kEnd, kHalf>(of);
+    } else {
+      of[0] += __shfl_xor_sync(0xffffffffu, of[0], kOther);
+      fold<kOther * 2, kEnd, 1>(of);
+    }
+  }
+}
+/// The first of the steps that the thread numbered `own` of kSpread then has.
+template <int kSpread>
+CELLC_DEVICE int first_of_fold(int own) {
+  int first = 0;
+  CELLC_UNROLL()
+  for (int other = 1, left = kSteps; other < kSpread; other *= 2) {
+    left /= 2;
+    if (own & other) first += left;
+  }
+  return first;
+}
 
 /// `kSumLanes`: lanes of a warp that a sum runs along.
 template <int kSumLanes>
 struct Sums {
   static constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;  ///< that have those lanes
-  static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
-  static constexpr int kCount = kSums > 0 ? kSums : 1;
+  static_assert(kInnerSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
+  static constexpr int kCount = kInnerSums > 0 ? kInnerSums : 1;
   static constexpr int kSpread =
       kSteps < kSumThreads ? kSteps : kSumThreads;  ///< threads that divide a stage's steps among them
   static constexpr int kMine = kSteps / kSpread;    ///< steps of each of them
@@ -33,18 +70,13 @@ struct Sums {
 
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane) {
     const int thread = static_cast<int>(threadIdx.x) % kWarp, own = thread % kSumThreads;
-    int first = 0;
-    CELLC_UNROLL()
-    for (int other = 1, left = kSteps; other < kSpread; other *= 2) {
-      left /= 2;
-      if (own & other) first += left;
-    }
+    const int first = first_of_fold<kSpread>(own);
     writes = own < kSpread;
     leads = own == 0;
     together = (kSumThreads < 32 ? (1u << (kSumThreads % 32)) - 1 : 0xffffffffu) << (thread - own);
     const long long part = lanes.parts > 1 ? lane.channel_index / kWarp % lanes.parts : 0;
     CELLC_UNROLL()
-    for (int s = 0; s < kSums; ++s) {
+    for (int s = 0; s < kInnerSums; ++s) {
       const ArrayView& array = lanes.array[Step::state_array(kFirstTerm + s)];
       to[s] = static_cast<Real*>(array.data) + place(array, lane, first) + part * lanes.part;
       stride[s] = lane.direction * array.row;
@@ -55,10 +87,10 @@ struct Sums {
   template <int kStep, class States>
   CELLC_DEVICE void keep(const States& now) {
     CELLC_UNROLL()
-    for (int s = 0; s < kSums; ++s) {
+    for (int s = 0; s < kInnerSums; ++s) {
       term[s][kStep] = term_of(now, s);
       if constexpr (kStep == kSteps - 1) {
-        fold<1, kSteps>(term[s]);
+        fold<1, kSumThreads, kSteps>(term[s]);
         CELLC_UNROLL()
         for (int j = 0; j < kMine; ++j)
           if (writes) to[s][j * stride[s]] = term[s][j];
@@ -71,7 +103,7 @@ struct Sums {
   template <class States>
   CELLC_DEVICE void add(const States& now) {
     CELLC_UNROLL()
-    for (int s = 0; s < kSums; ++s) {
+    for (int s = 0; s < kInnerSums; ++s) {
       Real sum = term_of(now, s);
       CELLC_UNROLL()
       for (int other = 1; other < kSumThreads; other *= 2) sum += __shfl_xor_sync(together, sum, other);
@@ -84,49 +116,17 @@ struct Sums {
   /// Of all lanes of this thread.
   template <class States>
   static CELLC_DEVICE Real term_of(const States& now, int s) {
-    Real sum = now[0][kFirstTerm + s];
+    // In pairs, as threads do: the same bits for any number of lanes a thread.
+    Real sum[kWidth];
     CELLC_UNROLL()
-    for (int v = 1; v < kWidth; ++v) sum += now[v][kFirstTerm + s];
-    return sum;
-  }
-
-  template <int kOther, int kLeft>
-  static CELLC_DEVICE void fold(Real (&of)[kSteps]) {
-    if constexpr (kOther < kSumThreads) {
-      if constexpr (kLeft > 1) {
-        constexpr int kHalf = kLeft / 2;
-        const bool upper = threadIdx.x & kOther;
-        CELLC_UNROLL()
-        for (int j = 0; j < kHalf; ++j) {
-          const Real mine = upper ? of[j + kHalf] : of[j], others = upper ? of[j] : of[j + kHalf];
-          of[j] = mine + __shfl_xor_sync(0xffffffffu, others, kOther);
-        }
-        fold<kOther * 2, kHalf>(of);
-      } else {
-        of[0] += __shfl_xor_sync(0xffffffffu, of[0], kOther);
-        fold<kOther * 2, 1>(of);
-      }
+    for (int v = 0; v < kWidth; ++v) sum[v] = now[v][kFirstTerm + s];
+    CELLC_UNROLL()
+    for (int left = kWidth / 2; left > 0; left /= 2) {
+      CELLC_UNROLL()
+      for (int v = 0; v < left; ++v) sum[v] = sum[2 * v] + sum[2 * v + 1];
     }
+    return sum[0];
   }
 };
-
-/// Writes states, and sums of the terms behind them.
-template <int kSumLanes>
-struct RowsAndSums {
-  Rows& rows;
-  Sums<kSumLanes>& sums;
-  template <class States>
-  CELLC_DEVICE void operator()(long long, const States& now, bool) {
-    rows.write(now, true);
-    sums.add(now);
-  }
-  template <int kStep, class States>
-  CELLC_DEVICE void of_stage(const States& now) {
-    rows.write(now, true);
-    sums.template keep<kStep>(now);
-  }
-};
-template <int kSumLanes>
-constexpr bool kTakesStages<RowsAndSums<kSumLanes>&> = true;
 
 }  // namespace cellc

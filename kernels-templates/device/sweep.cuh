@@ -17,9 +17,19 @@ constexpr int kStages = Traits::kPipelineDepth;  ///< stages in flight, the one 
 constexpr int kWidth = Traits::kWidth;           ///< lanes of a thread
 constexpr int kTile = kWarp * kWidth;            ///< lanes of a warp
 
+/// Different entries of input e that a warp reads at a step, at most: its *columns* in shared memory. Of `u[d]` beside
+/// states h[d,16] that is 4 of 64, and what is left of the memory goes to further warps: a step of `s6` with 64 lanes has
+/// 40 columns in the place of 256. The unit says so, four bits an input, where the host sees it; 0: as many as lanes.
+constexpr int columns_of(int e) {
+  const unsigned fours = e < 8 ? Traits::kColumns >> 4 * e & 15u : 0;
+  return fours ? 2 << fours : kTile;
+}
+/// Of all inputs before e.
+constexpr int columns_before(int e) { return e == 0 ? 0 : columns_before(e - 1) + columns_of(e - 1); }
+
 /// Entries of shared memory that a warp needs.
 template <class Cell>
-constexpr int kStageEntries = kStages* kSteps*(Cell::kInputs ? Cell::kInputs : 1) * kTile;
+constexpr int kStageEntries = kStages* kSteps* columns_before(Cell::kInputs ? Cell::kInputs : 1);
 
 /// A thread's lanes from `own` on, neighbours in one segment (kWidth divides the channels); past the last one, that one
 /// again.
@@ -53,35 +63,36 @@ struct Repeat<0> {
 
 /// Whether some inputs lack an axis of the channels, so that threads of a warp may read the same. The unit says so.
 constexpr bool kSharedInputs = Traits::kSharedInputs;
-/// Two lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e has
-/// one number for both.
+/// Two or four lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e
+/// has one number for all of them.
 constexpr unsigned kUniformInputs = Traits::kUniformInputs;
 constexpr bool kVectorised = kUniformInputs != 0;
-static_assert(!kVectorised || (kWidth == 2 && sizeof(Stored) == 4), "eight bytes a thread");
-struct alignas(2 * sizeof(Stored)) Two {
-  Stored first, second;
+static_assert(!kVectorised || ((kWidth == 2 || kWidth == 4) && sizeof(Stored) == 4), "eight or sixteen bytes a thread");
+struct alignas(kVectorised ? kWidth * sizeof(Stored) : sizeof(Stored)) Neighbours {
+  Stored at[kWidth];
 };
 
 /// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first
 /// of them has it: `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step
 /// is one row in memory, of `B[n]` beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at
-/// once as there are threads for. A column is an entry of the warp's row, kEntries of them a thread's.
+/// once as there are threads for. Columns stand in the order of the threads that have them first, kEntries of a thread.
 struct Sharers {
   int packed;
-  CELLC_DEVICE int first() const { return packed & 0x3f; }  ///< column of the warp that this thread reads first
+  CELLC_DEVICE int first() const { return packed & 0x7f; }  ///< column of the warp that this thread reads first
   CELLC_DEVICE int target() const {
-    return packed >> 6 & 0x3f;
+    return packed >> 7 & 0x7f;
   }  ///< column that it copies to, from as many entries beside its own as it is beside first()
-  CELLC_DEVICE int mine() const { return packed >> 12 & 0xff; }   ///< the first step that it copies
-  CELLC_DEVICE int count() const { return packed >> 20 & 0x3f; }  ///< from one of its steps to the next
-  CELLC_DEVICE bool in_rows() const { return packed >> 26 & 1; }  ///< of the whole warp
-  static constexpr int kNoStep = 0xff;                            ///< more than anybody has
+  CELLC_DEVICE int mine() const { return packed >> 14 & 0xff; }   ///< the first step that it copies
+  CELLC_DEVICE int count() const { return packed >> 22 & 0x3f; }  ///< from one of its steps to the next
+  CELLC_DEVICE bool in_rows() const { return packed >> 28 & 1; }  ///< of the whole warp
+  CELLC_DEVICE bool reads_first() const { return packed >> 29 & 1; }  ///< the first thread of those that share it
+  static constexpr int kNoStep = 0xff;                                ///< more than anybody has
   /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many.
   /// `stride`: bytes.
   template <bool kLengthsDiffer, int kEntries = 1>
   static CELLC_DEVICE Sharers of(const void* begin, long long stride, long long many) {
     constexpr int kBytes = kEntries * static_cast<int>(sizeof(Stored));
-    static_assert(kEntries <= 2, "64 columns");
+    static_assert(kEntries <= 4, "128 columns");
     const unsigned long long at = reinterpret_cast<unsigned long long>(begin);
     const int thread = static_cast<int>(threadIdx.x) % 32;
     unsigned same = __match_any_sync(0xffffffffu, at);
@@ -92,12 +103,12 @@ struct Sharers {
     bool in_rows =
         (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
     if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
-    const int chunks = __popc(firsts) * kBytes / 16, column = first * kEntries;
+    const int leads = (before == 0) << 29, chunks = __popc(firsts) * kBytes / 16, column = __popc(firsts & ((1u << first) - 1)) * kEntries;
     in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * kBytes;
-    if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 6 | before << 12 | __popc(same) << 20};
+    if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 7 | before << 14 | __popc(same) << 22 | leads};
     const int at_once = 32 / chunks, step = thread / chunks;
-    return {column | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 6 |
-            (step < at_once ? step : kNoStep) << 12 | at_once << 20 | 1 << 26};
+    return {column | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 7 |
+            (step < at_once ? step : kNoStep) << 14 | at_once << 22 | 1 << 28 | leads};
   }
 };
 
@@ -145,7 +156,9 @@ struct Staging {
   static constexpr int kChunks = kTile / kChunk;      // of a row
   static constexpr int kRowsAtOnce = kWarp / kChunks;
   static constexpr int kRowBytes = kTile * sizeof(Stored);
-  static constexpr int kStageBytes = kSteps * Cell::kInputs * kRowBytes;
+  static constexpr int kStageEntries = kSteps * columns_before(Cell::kInputs);
+  static constexpr int kStageBytes = kStageEntries * static_cast<int>(sizeof(Stored));
+  static_assert(kShares || columns_before(Cell::kInputs) == Cell::kInputs * kTile, "rows of all lanes");
 
   CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
                        const Caching& caching)
@@ -167,10 +180,12 @@ struct Staging {
         const Sharers who = kWidth == 1 || entries(e) == 1
                                 ? Sharers::of<true>(source[e], stride[e], end - begin)
                                 : Sharers::of<true, kWidth>(source[e], stride[e], end - begin);
-        source[e] += who.mine() * stride[e] + (who.target() - who.first()) * static_cast<long long>(sizeof(Stored));
+        if (!is_shifted(e))
+          source[e] += who.mine() * stride[e] + (who.target() - who.first()) * static_cast<long long>(sizeof(Stored));
         shared[e] = {who, who.in_rows() ? who.mine() : Sharers::kNoStep, who.in_rows() ? Sharers::kNoStep : who.mine(),
-                     shared_address(memory + (e * kSteps + who.mine()) * kTile + who.target()), memory + who.first()};
-        more |= who.count() < kSteps;
+                     shared_address(memory + kSteps * columns_before(e) + who.mine() * columns_of(e) + who.target()),
+                     memory + kSteps * columns_before(e) + who.first()};
+        more |= !is_shifted(e) && who.count() < kSteps;
       }
     }
     if constexpr (kShiftedInputs != 0) {
@@ -203,7 +218,7 @@ struct Staging {
   static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
     copy_async_if<16>(in_rows, at, from);
     if (kVectorised && wide)
-      copy_async_if<8>(alone, at, from);
+      copy_async_if<kVectorised ? kWidth * 4 : 8>(alone, at, from);
     else if constexpr (sizeof(Stored) >= 4)
       copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
     else if (alone)
@@ -227,7 +242,15 @@ struct Staging {
     } else {
       Repeat<Cell::kInputs>::run([&](auto input) {
         constexpr int e = decltype(input)::value;
-        if constexpr (kShares) {
+        if constexpr (kShares && is_shifted(e)) {
+          // All steps by the first thread that reads them: the last of all is elsewhere.
+          const SharedAddress here = shared_address(const_cast<Stored*>(shared[e].from)) + slot * kStageBytes;
+          Repeat<kSteps>::run([&](auto step) {
+            constexpr int k = decltype(step)::value;
+            copy_shared(entries(e) > 1, here + k * columns_of(e) * static_cast<int>(sizeof(Stored)), from<e>(k, 0), false,
+                        k < left && shared[e].who.reads_first());
+          });
+        } else if constexpr (kShares) {
           copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left,
                       shared[e].step_alone < left);
         } else {
@@ -249,10 +272,12 @@ struct Staging {
           CELLC_UNROLL()
           for (int e = 0; e < Cell::kInputs; ++e) {
             const Sharers who = shared[e].who;
+            if (is_shifted(e)) continue;
             CELLC_UNROLL(1)
             for (int k = who.count(); who.mine() + k < left; k += who.count())
-              copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e],
-                          who.in_rows(), !who.in_rows());
+              copy_shared(entries(e) > 1,
+                          shared[e].to + slot * kStageBytes + k * columns_of(e) * static_cast<int>(sizeof(Stored)),
+                          source[e] + k * stride[e], who.in_rows(), !who.in_rows());
           }
         }
       }
@@ -265,27 +290,32 @@ struct Staging {
 
   /// What step k of the stage in `slot` reads.
   CELLC_DEVICE void read(int slot, int k, Real (&input)[kWidth][(Cell::kInputs > 0 ? Cell::kInputs : 1)]) const {
-    const Stored* const stage = memory + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
-    const Stored* from = stage + threadIdx.x % kWarp * kWidth;
+    const Stored* const stage = memory + slot * kStageEntries;
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
-      if constexpr (kShares) from = shared[e].from + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
+      const Stored* from = stage + (e * kSteps + k) * kTile + threadIdx.x % kWarp * kWidth;
+      if constexpr (kShares) from = shared[e].from + slot * kStageEntries + k * columns_of(e);
       if constexpr (kVectorised) {
-        const Stored* const at = from + e * kSteps * kTile;
-        const Two both = entries(e) == 1 ? Two{at[0], at[0]} : *reinterpret_cast<const Two*>(at);
-        input[0][e] = widen(both.first);
-        input[kWidth - 1][e] = widen(both.second);
+        if (entries(e) == 1) {
+          const Real all = widen(*from);
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) input[v][e] = all;
+        } else {
+          const Neighbours all = *reinterpret_cast<const Neighbours*>(from);
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) input[v][e] = widen(all.at[v]);
+        }
       } else
 #ifdef CELLC_NARROW
           if constexpr (kWidth == 2) {
-        const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
+        const unsigned both = *reinterpret_cast<const unsigned*>(from);
         input[0][e] = widen(static_cast<Stored>(both & 0xffffu));
         input[1][e] = widen(static_cast<Stored>(both >> 16));
       } else
 #endif
       {
         CELLC_UNROLL()
-        for (int v = 0; v < kWidth; ++v) input[v][e] = widen(from[e * kSteps * kTile + v]);
+        for (int v = 0; v < kWidth; ++v) input[v][e] = widen(from[v]);
       }
     }
   }
@@ -316,7 +346,10 @@ struct Rows {
     for (int e = 0; e < kRowStates; ++e) {
       if (writes && present[e]) {
         if constexpr (kVectorised) {
-          *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};
+          Neighbours all;
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) all.at[v] = narrow(state[v][e]);
+          *reinterpret_cast<Neighbours*>(to[e]) = all;
         } else
 #ifdef CELLC_NARROW
             if constexpr (kWidth == 2) {

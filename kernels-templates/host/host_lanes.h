@@ -50,35 +50,71 @@ static inline cellc_variant cellc_sequential_variant(const cellc_stage* stage, c
   return v;
 }
 
-/* Lanes a multiprocessor from which a thread of a walk with sums has two: half the instructions that tell where things
- * lie, and half the warps. */
-enum { CELLC_MANY_LANES = 200 };
+/* Lanes a multiprocessor from which a thread of a walk with sums has two, and from which it has four: fewer instructions
+ * that tell where things lie and that read what lanes share, and fewer warps. */
+enum { CELLC_MANY_LANES = 200, CELLC_MOST_LANES = 400 };
 
-/* Whether a thread can have two neighbours along the innermost axis where not all arrays have it; then also which
- * inputs have one number for both. */
+/* Whether a thread can have so many neighbours along the innermost axis where not all arrays have it; then also which
+ * inputs have one number for all of them. */
 static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes,
-                             int* broadcast) {
+                             int width, int* broadcast) {
   int i, a;
   *broadcast = 0;
-  if (stage->storage_bytes != 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % 2 != 0)
+  if (stage->storage_bytes != 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % width != 0)
     return 0;
+  if (stage->outer && cellc_outer_parts(stage, run->lengths, width) == 0) return 0;
   for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
     const cellc_entry e = stage->entries[i];
     const cellc_view* view = run->views + e.symbol;
     const int is_input = i >= stage->step_states;
     const int64_t inner = cellc_inner_stride(stage, run, axes, e.symbol);
-    if (!is_input && i >= stage->step_states - stage->sums) continue;
+    if (!is_input && i >= cellc_row_states(stage)) continue;
     if (is_input && inner == 0) {
       *broadcast |= 1 << (i - stage->step_states);
       continue;
     }
-    if (inner != 1 || view->data % 8 != 0 || view->row % 2 != 0 || view->batch % 2 != 0 ||
-        cellc_entry_offset(stage, run, e) % 2 != 0)
+    if (inner != 1 || view->data % (4 * width) != 0 || view->last % (4 * width) != 0 || view->row % width != 0 ||
+        view->batch % width != 0 || cellc_entry_offset(stage, run, e) % width != 0)
       return 0;
     for (a = 0; a + 1 < axes->axes; ++a)
-      if (cellc_channel_stride(stage, run, e.symbol, axes->channel[a]) % 2 != 0) return 0;
+      if (cellc_channel_stride(stage, run, e.symbol, axes->channel[a]) % width != 0) return 0;
   }
   return *broadcast != 0;
+}
+
+/* Different entries of an input that `lanes` neighbours read at a step, where they begin at a multiple of their number;
+ * 0: not known. */
+static inline int64_t cellc_entries_of_lanes(const cellc_stage* stage, const cellc_stage_run* run,
+                                             const cellc_lane_axes* axes, int symbol, int64_t lanes) {
+  int64_t inside = 1, entries = 1;
+  int a;
+  if (axes->channels % lanes != 0) return 0;
+  for (a = axes->axes - 1; a >= 0 && inside < lanes; --a) {
+    const int64_t here = cellc_least(axes->size[a], lanes / inside);
+    if (lanes % inside != 0 || (lanes / inside) % here != 0 || axes->size[a] % here != 0) return 0;
+    if (cellc_channel_stride(stage, run, symbol, axes->channel[a]) != 0) entries *= here;
+    inside *= axes->size[a];
+  }
+  return entries;
+}
+
+/* Gives each input of a walk whose threads share some as much of a step's memory as it has entries there. */
+static inline void cellc_give_columns(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                      cellc_variant* v) {
+  const int64_t tile = (int64_t)CELLC_WARP * v->width;
+  int64_t all = 0;
+  int e;
+  if (v->rows || stage->step_inputs > 8 || !cellc_shares_inputs(stage)) return;
+  v->columns = 0;
+  for (e = 0; e < stage->step_inputs; ++e) {
+    const int symbol = stage->entries[stage->step_states + e].symbol;
+    const int64_t entries = cellc_entries_of_lanes(stage, run, axes, symbol, tile);
+    int fours = entries > 0, columns = 4;
+    while (fours && columns < entries) columns *= 2, ++fours;
+    v->columns |= fours << 4 * e;
+    all += fours ? columns : tile;
+  }
+  v->shared_bytes = (int)(stage->warps * CELLC_STAGES_AHEAD * v->steps * all * stage->storage_bytes);
 }
 
 static inline int cellc_shifted_inputs(const cellc_stage* stage, const cellc_stage_run* run) {
@@ -121,11 +157,20 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
                                cellc_segments(run, plan));
   v.shifted = cellc_shifted_inputs(stage, run);
   if (stage->sums) {
-    v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
-    if (!v.rows && chains >= CELLC_MANY_LANES * (int64_t)facts->multiprocessors && cellc_wide(stage, run, axes, &i)) {
+    v.sum_lanes =
+        stage->sums > stage->outer ? (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP) : 1;
+    for (n = stage->for_run ? 4 : 2; n > 1 && !v.rows && v.width == 1; n /= 2) {
+      const int64_t lanes = n == 4 ? CELLC_MOST_LANES : CELLC_MANY_LANES;
+      if (chains < lanes * (int64_t)facts->multiprocessors || !cellc_wide(stage, run, axes, n, &i)) continue;
+      if (n > v.sum_lanes && stage->sums > stage->outer) continue;
       v.broadcast = i;
-      v.width = 2;
-      v.shared_bytes *= 2;
+      v.width = n;
+      v.shared_bytes *= n;
+    }
+    if (stage->for_run) cellc_give_columns(stage, run, axes, &v);
+    if (stage->outer) {
+      v.kept = (int)cellc_kept_channels(stage, run->lengths);
+      v.shared_bytes = (v.shared_bytes + 15) / 16 * 16 + 2 * stage->outer * stage->warps * v.steps * v.kept * stage->real_bytes;
     }
   }
   return v;
@@ -290,6 +335,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   cellc_put64(&out, segments ? plan->segment : cellc_most(1, run->length));
   cellc_put32(&out, segments ? segments : 1);
   cellc_put64(&out, run->part);
+  cellc_put64(&out, run->outer_part);
   cellc_put32(&out, v->rewalks ? run->part : stage->sums ? cellc_sum_parts(stage, run->lengths) : 1);
   cellc_end(&out);
   if (v->rewalks) {

@@ -41,6 +41,8 @@ typedef struct cellc_stage {
   int sums, summed;      /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
   int repeats;           /* scans have the same bits in every run */
   int outs, accumulated; /* others of the last are outs, which nobody reads; behind those, outs that are added up */
+  int outer, outer_summed; /* the last of its sums run along so many outermost channels instead (outer_sums.cuh) */
+  int for_run;             /* kernels are compiled for the run that asks: variants may be of its lengths alone */
 } cellc_stage;
 
 /* States that a step hands on to the next one, and those that are written at every step; the others follow. */
@@ -78,6 +80,8 @@ typedef struct cellc_variant {
   int broadcast; /* of a walk with sums and two lanes a thread: inputs, as bits, that have one number for both */
   int rewalks;   /* of a walk of what a scan has marked (scan_rewalk.cuh): channels of that scan's blocks; else 0 */
   int shifted;   /* inputs, as bits, whose row a step reads one step later (cellc_view) */
+  int columns;   /* of a walk with sums: entries of each input in a step's memory (columns_of of sweep.cuh) */
+  int kept;      /* of a walk with outer sums: entries of each of them */
 } cellc_variant;
 
 typedef struct cellc_view {
@@ -97,6 +101,7 @@ typedef struct cellc_stage_run {
   int uniform, reverse;
   uint64_t offsets; /* where sequences are packed, else 0 */
   int64_t part;     /* entries of a sum from one of its parts to the next; of a walk after a scan: parts a sequence */
+  int64_t outer_part; /* the same of a sum over the outermost channels */
 } cellc_stage_run;
 
 /* Channel axes that are left where those are merged that every array has as one. */
@@ -190,12 +195,48 @@ static inline int64_t cellc_summed_channels(const cellc_stage* stage, const int6
   return n;
 }
 
+/* Of a sum over the outermost channels: entries that are left, one for each channel beside it; and the parts that it is
+ * made in, one a block of lanes; 0: blocks of so many lanes a thread cannot make it, since they have to be of one
+ * sequence, and the threads of a warp that have the same entry a power of two apart. */
+static inline int64_t cellc_kept_channels(const cellc_stage* stage, const int64_t* lengths) {
+  int c;
+  int64_t n = 1;
+  for (c = stage->outer_summed; c < stage->channels; ++c) {
+    const int64_t length = lengths[stage->channel_axes[c]];
+    n = length > INT32_MAX / cellc_most(1, n) ? INT32_MAX : n * length;
+  }
+  return n;
+}
+static inline int64_t cellc_outer_parts(const cellc_stage* stage, const int64_t* lengths, int width) {
+  const int64_t kept = cellc_kept_channels(stage, lengths), block = (int64_t)stage->warps * CELLC_WARP * width;
+  int64_t channels = 1;
+  int c;
+  for (c = 0; c < stage->channels; ++c) channels *= lengths[stage->channel_axes[c]];
+  return kept > 0 && kept <= CELLC_WARP && (kept & (kept - 1)) == 0 && kept % width == 0 && channels % block == 0
+             ? channels / block
+             : 0;
+}
+
 /* Parts that such a sum is made in, of a warp's lanes each or fewer; 0: lanes cannot make it. */
 enum { CELLC_SUM_PARTS_MOST = 16 };
 static inline int cellc_sum_parts(const cellc_stage* stage, const int64_t* lengths) {
   const int64_t n = cellc_summed_channels(stage, lengths);
+  if (stage->outer && cellc_outer_parts(stage, lengths, 1) == 0) return 0;
+  if (stage->outer == stage->sums) return 1;
   if (n >= 2 && n <= CELLC_WARP && CELLC_WARP % n == 0) return 1;
   return n > 0 && n % CELLC_WARP == 0 && n / CELLC_WARP <= CELLC_SUM_PARTS_MOST ? (int)(n / CELLC_WARP) : 0;
+}
+
+/* Whether an input of a step lacks one of the channel axes. */
+static inline int cellc_shares_inputs(const cellc_stage* stage) {
+  int i, n;
+  for (i = 0; i < stage->step_inputs; ++i) {
+    const int symbol = stage->entries[stage->step_states + i].symbol;
+    int axes = 0;
+    for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n) axes += stage->place_channel[n] >= 0;
+    if (axes < stage->channels) return 1;
+  }
+  return 0;
 }
 
 /* Channels that are not 1 long: more than CELLC_CHANNEL_AXES of them cannot be run. */

@@ -3,7 +3,8 @@
 // Below that the latency of the step rules: 73-80 ns for a GRU.
 //
 // Lanes::segments is 1 here. In lockstep all sequences are as long and the tiles fill the blocks. Where states are
-// terms of sums, `kSumLanes` lanes of a warp make one (sums.cuh).
+// terms of sums, `kSumLanes` lanes of a warp make one (sums.cuh), and a sum over lanes that lie apart has `kKept` entries
+// (outer_sums.cuh).
 #pragma once
 
 namespace cellc {
@@ -20,7 +21,7 @@ template <>
 constexpr bool kAgain<All> = false;
 
 /// The lanes of which `walks` says so; of a warp that copies whole rows all of them, which are of one sequence.
-template <bool kRows, bool kLockstep, int kSumLanes = 1, class Walks = All>
+template <bool kRows, bool kLockstep, int kSumLanes = 1, int kKept = kWidth, class Walks = All>
 CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
@@ -56,10 +57,20 @@ CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
         after);
   };
   if constexpr (kSums > 0) {
+    // Behind the inputs, where a real number of any size may begin.
+    constexpr int kAligned = 16 / static_cast<int>(sizeof(Stored));
+    Stored* const behind = shared + (warps * kStageEntries<Step> + kAligned - 1) / kAligned * kAligned;
+    Accumulators<kWidth> all;
     Sums<kSumLanes> sums;
-    sums.begin(lanes, lane[0]);
-    RowsAndSums<kSumLanes> both{rows, sums};
+    OuterSums<kKept> outer(lanes, lane[0], reinterpret_cast<Real*>(behind));
+    if constexpr (kInnerSums > 0) sums.begin(lanes, lane[0]);
+    RowsAndSums<kSumLanes, kKept> both{rows, all, sums, outer};
     go(both);
+    if constexpr (kAccumulated > 0) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v)
+        if (real) all.leave(lanes, lane[v], v, 1);
+    }
   } else if constexpr (kAccumulated > 0) {
     Accumulators<kWidth> all;
     go([&](long long, const auto& now, bool) {

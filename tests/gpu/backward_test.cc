@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "compiler/front_end.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/data/random_fill.h"
@@ -94,6 +95,65 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
       for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
         compare(cell.symbols[s].name, found.symbols[s], again.symbols[s], expected.symbols[s]);
         compare(cell.symbols[s].name + ".lag", found.histories[s], again.histories[s], expected.histories[s]);
+      }
+    }
+  }
+}
+
+/// Which kernels were compiled.
+class ListingGpu : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  GpuModule load(const GpuSource& source) override {
+    text += source.text;
+    return WrappedGpu::load(source);
+  }
+  std::string text;
+};
+
+// What lanes share has a sum over lanes as its gradient: of u[d] along the innermost channels, of B[n] along the
+// outermost, where every block leaves a part. Lanes of whole blocks make them; others leave them to a kernel behind.
+TEST(BackwardSums, OverLanesAreMadeByLanes) {
+  struct Case {
+    const char* text;
+    std::int64_t channels;
+    int outer;  ///< sums along the outermost channels that lanes make; -1: they make none
+  };
+  const char* const kS6 =
+      "cell s[d, n=16] {\n  state h[d,n]\n  input u[d], dt[d], B[n], C[n]\n  param A[d,n], D[d]\n  delta = softplus(dt)\n"
+      "  h' = exp(-delta*exp(A))*h + delta*u*B\n  out y = h'@C + D*u\n}\n";
+  const Case kCases[] = {
+      {kS6, 32, 2},
+      {kS6, 64, 2},
+      {kS6, 7, -1},  // blocks would be of several sequences
+      {"cell few[d, n=4] {\n  state h[d,n]\n  input u[d], B[n]\n  h' = 0.9*h + tanh(u*B)*h\n  out y = sum[n](h')\n}\n", 64,
+       1},
+      {"cell heads[d, n=32] {\n  state h[d,n]\n  input g[n], x[d,n]\n  h' = sigmoid(g)*h + x\n}\n", 8, 1},
+      {"cell wide[d, n=64] {\n  state h[d,n]\n  input g[n], x[d,n]\n  h' = sigmoid(g)*h + x\n}\n", 8, -1},
+  };
+  Device device = open_device();
+  for (const Case& c : kCases) {
+    const AnalysedCell analysed = analyse_text(SourceText("test.cell", c.text));
+    const CellGraph& cell = analysed.cell;
+    for (const GradientShape& of : {GradientShape{{0, 37, 74}, false, c.channels}, {{0, 3, 3, 40}, true, c.channels},
+                                    {{0, 16, 32, 48, 64}, false, c.channels}}) {
+      const BackwardTrial trial(cell, of);
+      const AdjointRun adjoint(cell, results_with(trial.cotangents, true));
+      const Gradients expected = trial.expected(adjoint);
+      for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+        ListingGpu listing(*device.gpu);
+        BackwardOnGpu backward(listing, cell, adjoint, dtype);
+        SolveOptions options;
+        options.solver = Strategy::Sequential;
+        SolveReport report;
+        const Gradients found = backward.run(trial.run, trial.output, trial.cotangents, options, report);
+        const Gradients again = backward.run(trial.run, trial.output, trial.cotangents, options, report);
+        const bool makes = listing.text.find(fmt::format("kOuterSums = {};", c.outer)) != std::string::npos;
+        EXPECT_EQ(makes, c.outer > 0) << cell.name << c.channels;
+        for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+          expect_same(fmt::format("{} of {}, {} channels, {}", cell.symbols[s].name, cell.name, c.channels,
+                                  to_string(dtype)),
+                      found.symbols[s], again.symbols[s], expected.symbols[s], dtype == Dtype::F32 ? 3e-5 : 1e-11);
       }
     }
   }

@@ -171,7 +171,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
   all.leave(lanes, cellc::resolve(lanes, threadIdx.x), 0, 0);
 }
 )"}},
-    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(
+    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
     {"semirings.cuh", {{"lanes.cuh"}, R"(
@@ -205,7 +205,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "sequential.cuh"}, R"(
+    {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
 )"}},
     {"scan_tma.cuh",

@@ -100,7 +100,7 @@ struct CudaSolver::Impl {
     }
     observed.resize(staged->stages.size());
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
-      summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive));
+      summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive, outs_in_lanes));
     with_outs.resize(staged->stages.size());
     for (std::size_t k = 0; k < staged->stages.size() && outs_in_lanes; ++k)
       with_outs[k] = fuse_outs(*staged, static_cast<int>(k), *outs_in_lanes, derive);
@@ -125,8 +125,10 @@ struct CudaSolver::Impl {
       making_outs.push_back(with_outs[k] ? std::make_unique<StageProgram>(gpu, cell, *with_outs[k], scannable, storage,
                                                                           source, derive, &staged->stages[k])
                                          : nullptr);
-      for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
+      for (StageProgram* program : {stages[k].get(), summing[k].get(), making_outs[k].get()}) {
+        if (program) program->compile_for_runs();
         if (program && outs_in_lanes) program->repeat_bits();
+      }
     }
     forget_nests();
   }
@@ -191,8 +193,10 @@ struct CudaSolver::Impl {
     ExecutionRequest r{cell, structure, *staged};
     r.dtype = dtype;
     for (std::size_t k = 0; k < stages.size(); ++k) {
-      r.stages.push_back(facts_of(*stages[k], summing[k].get(), arrays.bound.sizes, arrays.sequences, arrays.longest,
-                                  arrays.rows, on_device ? making_outs[k].get() : nullptr));
+      const bool in_lanes = on_device || !outs_in_lanes;  // what gradients need besides
+      r.stages.push_back(facts_of(*stages[k], in_lanes ? summing[k].get() : nullptr, arrays.bound.sizes,
+                                  arrays.sequences, arrays.longest, arrays.rows,
+                                  on_device ? making_outs[k].get() : nullptr));
     }
     r.card = gpu.facts();
     r.solve = solve;
@@ -247,9 +251,8 @@ struct CudaSolver::Impl {
   }
   bool adds_up(int out) const {
     for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise && arrays.rows > 0; ++k)
-      if (form_of(k) == kOuts)
-        for (const LaneOut& o : with_outs[k]->outs)
-          if (o.out == out && o.accumulated) return true;
+      for (const LaneOut& o : lanes_of(k).outs)
+        if (o.out == out && o.accumulated) return true;
     return false;
   }
 
@@ -299,7 +302,7 @@ struct CudaSolver::Impl {
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const std::vector<ArraySource>& sources = lanes_of(k).lanes.sources;
       if (std::find(sources.begin(), sources.end(), ArraySource{ArraySource::Kind::Symbol, symbol}) != sources.end() &&
-          (form_of(k) != kOuts || !making_outs[k]->shifts(arrays.bound.sizes)))
+          (form_of(k) == kPlain || !program(k).shifts(arrays.bound.sizes)))
         return false;
     }
     return true;
@@ -345,13 +348,19 @@ struct CudaSolver::Impl {
       execution = plan_execution(request());
     }
     std::vector<PartialSum> made;
-    for (std::size_t k = 0; k < execution.stages.size(); ++k)
-      for (std::size_t i = 0; execution.sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)
-        made.push_back({summed[k]->sums[i], execution.sum_parts[k]});
+    std::vector<int> outs;
+    for (std::size_t k = 0; k < execution.stages.size(); ++k) {
+      if (execution.sum_parts[k] == 0) continue;
+      const StageCells& s = summed[k]->stage;
+      const std::size_t inner = s.sums.size() - static_cast<std::size_t>(s.outer);
+      for (std::size_t i = 0; i < s.sums.size(); ++i)  // the others are added up behind the stage
+        made.push_back({summed[k]->sums[i], i < inner ? execution.sum_parts[k] : 1});
+      for (const LaneOut& o : s.outs) outs.push_back(o.out);
+    }
     if (!made.empty() && !after_summing.contains(execution.sum_parts))
       after_summing.emplace(execution.sum_parts,
-                            LeftOuts{with_reduced_outs(staged->after, made, derive), std::nullopt});
-    std::vector<int> outs;
+                            LeftOuts{with_reduced_outs(staged->after, made, derive, outs), std::nullopt});
+    outs.clear();
     for (std::size_t k = 0; k < execution.stages.size(); ++k)
       if (execution.makes_outs[k])
         for (const LaneOut& o : with_outs[k]->outs) outs.push_back(o.out);
@@ -374,14 +383,17 @@ struct CudaSolver::Impl {
                                          : &lanes_of(k, execution.sum_parts[k] > 0 ? kSums
                                                         : execution.makes_outs[k]  ? kOuts
                                                                                    : kPlain));
-    arrays.reserve_sums(summed, execution.sum_parts);
     arrays.reserve_between(all);
+    arrays.reserve_sums(summed, execution.sum_parts, [&](int k) {
+      const auto stage = static_cast<std::size_t>(k);
+      return program(stage).outer_parts(arrays.stage_run(summed[stage]->stage, k), execution.stages[stage]);
+    });
     for (std::size_t k = 0; k < execution.stages.size(); ++k) {
-      if (form_of(k) != kOuts) continue;
-      const StageCells& s = *with_outs[k];
+      if (form_of(k) == kPlain) continue;
+      const StageCells& s = lanes_of(k);
       if (std::none_of(s.outs.begin(), s.outs.end(), [](const LaneOut& o) { return o.accumulated; })) continue;
       const std::int64_t parts =
-          making_outs[k]->accumulated_parts(arrays.stage_run(s, static_cast<int>(k)), execution.stages[k]);
+          program(k).accumulated_parts(arrays.stage_run(s, static_cast<int>(k)), execution.stages[k]);
       for (const LaneOut& o : s.outs)
         if (o.accumulated) arrays.reserve_accumulated(o.out, parts);
     }

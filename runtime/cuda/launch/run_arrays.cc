@@ -129,17 +129,21 @@ std::vector<GpuAddress> CudaRunArrays::mixing_terms(int stage, const RelaxedCell
   return addresses(mixing_[static_cast<std::size_t>(stage)], relaxed.mixing);
 }
 
-void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts) {
+void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts,
+                                 const std::function<std::int64_t(int)>& outer_parts) {
   sums_.resize(summed.size());
   parts_.clear();
   for (std::size_t k = 0; k < summed.size(); ++k) {
     if (parts[k] == 0) continue;
-    const std::vector<std::vector<AxisId>>& sums = summed[k]->stage.sums;
-    sums_[k].resize(sums.size());
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      const std::size_t bytes = static_cast<std::size_t>(rows * entries(sums[i])) * size_of(arithmetic);
-      reserve(sums_[k][i], bytes * static_cast<std::size_t>(parts[k]));
-      for (int p = 0; p < parts[k]; ++p) parts_.push_back(sums_[k][i].address() + static_cast<GpuAddress>(p) * bytes);
+    const StageCells& stage = summed[k]->stage;
+    const std::size_t inner = stage.sums.size() - static_cast<std::size_t>(stage.outer);
+    sums_[k].resize(stage.sums.size());
+    const std::int64_t outer = stage.outer > 0 ? outer_parts(static_cast<int>(k)) : 0;
+    for (std::size_t i = 0; i < stage.sums.size(); ++i) {
+      const std::size_t bytes = static_cast<std::size_t>(rows * entries(stage.sums[i])) * size_of(arithmetic);
+      reserve(sums_[k][i], bytes * static_cast<std::size_t>(i < inner ? parts[k] : outer));
+      for (int p = 0; p < (i < inner ? parts[k] : 1); ++p)
+        parts_.push_back(sums_[k][i].address() + static_cast<GpuAddress>(p) * bytes);
     }
   }
 }
@@ -339,7 +343,8 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
       }
       case ArraySource::Kind::Sum:
         run.symbols.push_back(device_array(sums_[k][id].address(), stage.sums[id]));
-        run.part = rows * run.symbols.back().row;
+        (id + stage.outer < static_cast<int>(stage.sums.size()) ? run.part : run.outer_part) =
+            rows * run.symbols.back().row;
         break;
       default:
         throw std::logic_error("cuda: no such array on a device");

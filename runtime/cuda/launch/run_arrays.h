@@ -40,7 +40,10 @@ struct CudaRunArrays {
   /// Memory for what a relaxed stage reads: sums that no iteration changes, and mixing terms.
   void reserve_relaxed(int stage, const RelaxedCell& relaxed);
   /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
-  void reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts);
+  /// Those along the outermost channels are made in `outer_parts`, asked for once all that a stage reads has its place,
+  /// and added up in the place of the first.
+  void reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts,
+                    const std::function<std::int64_t(int)>& outer_parts);
   /// Memory for what lanes add up of an out, in so many parts.
   void reserve_accumulated(int out, std::int64_t parts);
   /// Memory for rows of these axes, in `storage`.

@@ -128,6 +128,7 @@ struct TransitionRule {
   c.tables = stage_tables(cell_, stage_, c.step, c.step_with_transition, storage_);
   c.tables.stage.has_transition = c.has_transition;
   c.tables.stage.repeats = repeats_;
+  c.tables.stage.for_run = for_run_;
   // A scan sweeps both cells over the inputs that it holds.
   c.tables.stage.scans = c.has_transition && c.step_with_transition.map_numbers <= kLargestMap &&
                          c.step_with_transition.inputs == c.step.inputs;
@@ -192,12 +193,18 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     call = fmt::format("scan_rewalk<{}>", variant.rows != 0);
   } else {
     call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
-                       stage.sums ? fmt::format(", {}", variant.sum_lanes) : "");
+                       stage.outer  ? fmt::format(", {}, {}", variant.sum_lanes, variant.kept)
+                       : stage.sums ? fmt::format(", {}", variant.sum_lanes)
+                                    : "");
   }
   std::string text = fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ "
       "{}cellc::{}(run); }}\n",
       bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
+  if (stage.outer)
+    text +=
+        "extern \"C\" __global__ void cellc_add_parts(void* sum, long long entries, int parts) { "
+        "cellc::await_stream(); cellc::add_parts(static_cast<Real*>(sum), entries, parts); }\n";
   // What the host writes and the device reads are told apart nowhere else.
   text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument,
                       argument_bytes(stage, variant));
@@ -230,24 +237,9 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
     return {"semirings.cuh",    "transitions.cuh", "segments.cuh",     "hermite.cuh",
             "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh",
             "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
-  if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "sequential.cuh", "scan_rewalk.cuh"};
-  return {"sums.cuh", "accumulators.cuh", "sequential.cuh"};
+  if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh", "scan_rewalk.cuh"};
+  return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"};
 }
-
-namespace {
-
-/// Whether an input of a step lacks one of the channel axes.
-bool shares_inputs(const cellc_stage& stage) {
-  for (int i = 0; i < stage.step_inputs; ++i) {
-    const int symbol = stage.entries[stage.step_states + i].symbol;
-    int axes = 0;
-    for (int n = stage.places[symbol]; n < stage.places[symbol + 1]; ++n) axes += stage.place_channel[n] >= 0;
-    if (axes < stage.channels) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& variant, int axes) {
   const bool scans = variant.kernel == CELLC_SCAN;
@@ -262,12 +254,13 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kPipelineDepth", kStages);
   number("kWidth", variant.width);
   number("kAxes", axes);
-  flag("kSharedInputs", shares_inputs(stage));
+  flag("kSharedInputs", cellc_shares_inputs(&stage));
   number("kSums", stage.sums);
+  number("kOuterSums", stage.outer);
   number("kOuts", stage.outs);
   number("kAccumulated", stage.accumulated);
-  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u;\n", variant.broadcast,
-                      variant.shifted);
+  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u, kColumns = {:#x}u;\n",
+                      variant.broadcast, variant.shifted, static_cast<unsigned>(variant.columns));
   if (scans) {
     number("kScanChannels", variant.channels);
     number("kScanSteps", variant.steps);
@@ -289,8 +282,9 @@ int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant) {
 
 bool StageProgram::shifts(const std::map<AxisId, std::int64_t>& sizes) {
   const cellc_stage& stage = code(sizes).tables.stage;
-  // Rows of few channels come in pieces of several steps, which are aligned as long as nothing is shifted.
-  return !shares_inputs(stage) && stage.step_inputs < 31 && channels(sizes) * storage_bytes() >= 16;
+  // Rows of few channels come in pieces of several steps, which are aligned as long as nothing is shifted. Scans have
+  // threads that share entries copy steps apart; walks do not.
+  return (!stage_.sums.empty() || !cellc_shares_inputs(&stage)) && stage.step_inputs < 31 && channels(sizes) * storage_bytes() >= 16;
 }
 
 GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) const {
@@ -365,6 +359,7 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& va
   Compiled compiled;
   compiled.variant = variant;
   compiled.function = gpu_.function(module, "cellc_kernel");
+  if (variant.kept) compiled.add_parts = gpu_.function(module, "cellc_add_parts");
   const int threads = cellc_stage_threads(&code.tables.stage, &variant);
   compiled.clusters =
       variant.cluster ? gpu_.resident_clusters(compiled.function, threads, variant.shared_bytes, variant.cluster) : 0;
@@ -395,7 +390,7 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
   d.run = {d.lengths.data(),  d.views.data(),    gaps ? d.strides.data() : nullptr,
            run.starts.data(), run.finals.data(), run.sequences,
            run.length,        run.uniform,       run.reverse,
-           run.offsets,       run.part};
+           run.offsets,       run.part,          run.outer_part};
   return d;
 }
 
@@ -434,6 +429,15 @@ std::int64_t StageProgram::accumulated_parts(const StageRun& run, const CudaPlan
   return variant.kernel == CELLC_SCAN
              ? run.sequences * cellc_scan_tiles(&code.tables.stage, &d.run, &variant) * variant.warps
              : run.sequences;
+}
+
+std::int64_t StageProgram::outer_parts(const StageRun& run, const CudaPlan& plan) {
+  Code& code = this->code(run.sizes);
+  Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
+  cellc_plan numbers = host_plan(plan);
+  const cellc_variant variant = variant_for(code, d, axes, numbers);
+  return cellc_outer_parts(&code.tables.stage, d.run.lengths, variant.width);
 }
 
 void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
@@ -501,8 +505,32 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
                        run.absolute.empty() ? nullptr : run.absolute.data(), room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
+  if (variant.kept) add_parts(k, d, run, variant, stream);
   if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
     rewalk(code, d, axes, numbers, variant, at, stream);
+}
+
+/// What blocks have left of sums over the outermost channels, into the first of those parts.
+void StageProgram::add_parts(const Compiled& k, const Described& d, const StageRun& run, const cellc_variant& variant,
+                             GpuStream stream) {
+  constexpr unsigned kThreads = 256;
+  int parts = static_cast<int>(cellc_outer_parts(&code(run.sizes).tables.stage, d.run.lengths, variant.width));
+  long long entries = run.outer_part;
+  if (parts < 2 || entries == 0) return;
+  GpuLaunch launch;
+  launch.grid.x = static_cast<unsigned>(
+      std::clamp<std::int64_t>((entries + kThreads - 1) / kThreads, 1, 16 * gpu_.facts().multiprocessors));
+  launch.block.x = kThreads;
+  launch.stream = stream;
+  launch.early = true;
+  const std::size_t first = stage_.sums.size() - static_cast<std::size_t>(stage_.outer);
+  for (std::size_t s = 0; s < stage_.lanes.sources.size(); ++s) {
+    const ArraySource& source = stage_.lanes.sources[s];
+    if (source.kind != ArraySource::Kind::Sum || static_cast<std::size_t>(source.id) < first) continue;
+    GpuAddress sum = run.symbols[s].data;
+    void* arguments[] = {&sum, &entries, &parts};
+    gpu_.launch(k.add_parts, launch, arguments);
+  }
 }
 
 void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers,

@@ -42,6 +42,7 @@ struct StageRun {
   GpuAddress offsets = 0;   ///< int64 [N+1] where they are packed, else 0
   bool reverse = false;
   std::int64_t part = 0;           ///< entries from a part of a sum to the next
+  std::int64_t outer_part = 0;     ///< the same of a sum over the outermost channels
   std::vector<double> absolute{};  ///< by state, in its own units: what a step may be off besides; empty: nothing
 };
 
@@ -98,6 +99,9 @@ class StageProgram {
   /// Of stages of gradients: scans have the same bits in every run, which costs where channels are few. Before all
   /// else.
   void repeat_bits() { repeats_ = true; }
+  /// Kernels are compiled when a run asks for them, and may be of its lengths alone; else they are to be shipped. Before
+  /// all else.
+  void compile_for_runs() { for_run_ = true; }
 
   /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
   std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
@@ -113,6 +117,8 @@ class StageProgram {
 
   /// Parts in which lanes leave an accumulated out, run by this plan in arrays of this run.
   std::int64_t accumulated_parts(const StageRun& run, const CudaPlan& plan);
+  /// Parts in which blocks leave a sum over the outermost channels.
+  std::int64_t outer_parts(const StageRun& run, const CudaPlan& plan);
 
   /// Whether its kernels can read an input one step later: threads that share entries cannot.
   bool shifts(const std::map<AxisId, std::int64_t>& sizes);
@@ -145,7 +151,7 @@ class StageProgram {
  private:
   struct Compiled {
     cellc_variant variant;
-    GpuFunction function;
+    GpuFunction function, add_parts;
     int resident;  ///< blocks of a multiprocessor
     int clusters;  ///< of a variant that has any: on the whole card
   };
@@ -164,6 +170,8 @@ class StageProgram {
   Compiled& kernel(Code& code, const cellc_variant& variant);
   GpuSource source(const Code& code, const cellc_variant& variant) const;
   Described describe(const StageRun& run) const;
+  void add_parts(const Compiled& k, const Described& d, const StageRun& run, const cellc_variant& variant,
+                 GpuStream stream);
   /// The kernel for a run by this plan, which may have to be another one.
   void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
               const cellc_scratch& at, GpuStream stream);
@@ -178,7 +186,7 @@ class StageProgram {
   const Dtype storage_;
   const SourceText* source_;
   const DeriveHooks derive_;
-  bool repeats_ = false;
+  bool repeats_ = false, for_run_ = false;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair

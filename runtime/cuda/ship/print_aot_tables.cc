@@ -37,7 +37,8 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
 #define CELLC_VARIANT_FIELDS(FIELD) \
   FIELD(rows) FIELD(lockstep) FIELD(width) FIELD(copy) FIELD(channels) FIELD(steps) \
   FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
-  FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast) FIELD(rewalks) FIELD(shifted)
+  FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast) FIELD(rewalks) FIELD(shifted) \
+  FIELD(columns) FIELD(kept)
 // clang-format on
 
 namespace variant_table {
@@ -73,7 +74,10 @@ static_assert(fills<Table>({CELLC_AT(symbols),
                             CELLC_AT(summed),
                             CELLC_AT(repeats),
                             CELLC_AT(outs),
-                            CELLC_AT(accumulated)}));
+                            CELLC_AT(accumulated),
+                            CELLC_AT(outer),
+                            CELLC_AT(outer_summed),
+                            CELLC_AT(for_run)}));
 }  // namespace stage_table
 namespace part_table {
 using Table = cellc_stage_part;
@@ -316,11 +320,11 @@ class TablePrinter {
                       before = part("before", table.before, of.before, plain.before);
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
-        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
         t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
         t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed, t.repeats,
-        t.outs, t.accumulated);
+        t.outs, t.accumulated, t.outer, t.outer_summed, t.for_run);
     return fmt::format("{{&{}_{}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, once, before, sources, sums, variants,
                        table.variant_count, table.first_kernel);
   }
