@@ -52,8 +52,7 @@ std::optional<LaneValue> LaneFusion::find(NodeId root, bool of_others) const {
     const Node& n = node(body[i]);
     if (n.op != Op::Read) continue;
     const auto at = std::find(stage_.lanes.sources.begin(), stage_.lanes.sources.end(), source(n));
-    if (at != stage_.lanes.sources.end() &&
-        !follow(n, static_cast<std::size_t>(at - stage_.lanes.sources.begin())))
+    if (at != stage_.lanes.sources.end() && !follow(n, static_cast<std::size_t>(at - stage_.lanes.sources.begin())))
       return std::nullopt;
   }
   if (found.channel_of.size() != stage_.channels.size()) return std::nullopt;

@@ -43,8 +43,9 @@ namespace cellc {
 
 StagedCell split_stages(const CellGraph& cell, const Structure& structure, const DeriveHooks& hooks = {});
 
-/// nullopt where there is no such sum. All of a stage's sums run along the same channels. `of_gradient`: the stage is an
-/// adjoint's, whose lanes may read the step before, also make sums along the outermost channels, and outs as fuse_outs.
+/// nullopt where there is no such sum. All of a stage's sums run along the same channels. `of_gradient`: the stage is
+/// an adjoint's, whose lanes may read the step before, also make sums along the outermost channels, and outs as
+/// fuse_outs.
 std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, const DeriveHooks& hooks = {},
                                           const std::optional<AccumulatedOuts>& of_gradient = std::nullopt);
 

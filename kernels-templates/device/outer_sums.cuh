@@ -1,12 +1,12 @@
 // Sums over lanes that lie apart, of what each has just computed: ∂B[n] = sum[d](λ[d,n]*δ[d]*u[d]) of an adjoint whose
-// lanes are λ[d,n] (compiler/derive/fused_reductions.h). The terms of one entry are in every thread of a warp that is at
-// the same n, and in every other warp.
+// lanes are λ[d,n] (compiler/derive/fused_reductions.h). The terms of one entry are in every thread of a warp that is
+// at the same n, and in every other warp.
 //
-// A warp adds up its own as sums.cuh does, all steps of a stage at once: of 8 steps over 4 threads with two lanes each 12
-// exchanges. Then it leaves its sums in shared memory, the block's threads meet, once a stage, and add up what the warps
-// left, each an entry of a step. There are two such places, so that nobody waits twice. What blocks make are parts,
-// Lanes::outer_part entries apart in the array of a sum, which add_parts adds up behind the walk; of `s6` with 1024 x 16 lanes, 256 of them
-// a block, all parts are a sixteenth of the states.
+// A warp adds up its own as sums.cuh does, all steps of a stage at once: of 8 steps over 4 threads with two lanes each
+// 12 exchanges. Then it leaves its sums in shared memory, the block's threads meet, once a stage, and add up what the
+// warps left, each an entry of a step. There are two such places, so that nobody waits twice. What blocks make are
+// parts, Lanes::outer_part entries apart in the array of a sum, which add_parts adds up behind the walk; of `s6` with
+// 1024 x 16 lanes, 256 of them a block, all parts are a sixteenth of the states.
 //
 // The lanes of a block are of one sequence, so that all its warps have the same steps; a sum has kKept entries, a power
 // of two, which divides a warp's lanes. Which terms are added in which order follows from the shape and the variant: a
@@ -21,7 +21,8 @@ template <int kKept>
 struct OuterSums {
   static constexpr int kApart = kKept < kWidth ? 1 : kKept / kWidth;  ///< from a thread to the next of the same entries
   static constexpr int kThreads = kWarp / kApart;                     ///< of a warp that have the same entries
-  static_assert(kOuterSums == 0 || (kKept % kWidth == 0 && kWarp % kApart == 0), "a thread's lanes are different entries");
+  static_assert(kOuterSums == 0 || (kKept % kWidth == 0 && kWarp % kApart == 0),
+                "a thread's lanes are different entries");
   static constexpr int kSpread = kSteps < kThreads ? kSteps : kThreads;
   static constexpr int kMine = kSteps / kSpread;
   static constexpr int kCount = kOuterSums > 0 ? kOuterSums : 1;

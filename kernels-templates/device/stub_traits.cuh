@@ -14,12 +14,13 @@ struct Traits {
   static constexpr int kOuts = 0;         // those that are written
   static constexpr int kAccumulated = 0;  // behind them, those that are added up over all steps
   // The last states of Step that are terms of sums: not 0 in a sequential sweep alone.
-  static constexpr int kSums = 0;       // all of them
-  static constexpr int kOuterSums = 0;  // the last of those: along the outermost channels (outer_sums.cuh)
+  static constexpr int kSums = 0;                // all of them
+  static constexpr int kOuterSums = 0;           // the last of those: along the outermost channels (outer_sums.cuh)
   static constexpr unsigned kShiftedInputs = 0;  // bit e: a step reads the row of input e one step later (lanes.cuh)
   // Of a sequential sweep that makes sums over lanes (sums.cuh).
   static constexpr unsigned kUniformInputs = 0;  // several lanes a thread, in f32: bit e: one number for all of them
-  static constexpr unsigned kColumns = 0;  // of shared inputs, four bits each: entries of a step (columns_of of sweep.cuh)
+  static constexpr unsigned kColumns =
+      0;  // of shared inputs, four bits each: entries of a step (columns_of of sweep.cuh)
   // Of scans.
   static constexpr int kScanChannels = 32;     // channels of a block: 1, 2, 4, … 32
   static constexpr int kScanSteps = 16;        // steps of a thread

@@ -18,14 +18,15 @@ constexpr int kWidth = Traits::kWidth;           ///< lanes of a thread
 constexpr int kTile = kWarp * kWidth;            ///< lanes of a warp
 
 /// Different entries of input e that a warp reads at a step, at most: its *columns* in shared memory. Of `u[d]` beside
-/// states h[d,16] that is 4 of 64, and what is left of the memory goes to further warps: a step of `s6` with 64 lanes has
-/// 40 columns in the place of 256. The unit says so, four bits an input, where the host sees it; 0: as many as lanes.
-constexpr int columns_of(int e) {
+/// states h[d,16] that is 4 of 64, and what is left of the memory goes to further warps: a step of `s6` with 64 lanes
+/// has 40 columns in the place of 256. The unit says so, four bits an input, where the host sees it; 0: as many as
+/// lanes.
+CELLC_DEVICE constexpr int columns_of(int e) {
   const unsigned fours = e < 8 ? Traits::kColumns >> 4 * e & 15u : 0;
   return fours ? 2 << fours : kTile;
 }
 /// Of all inputs before e.
-constexpr int columns_before(int e) { return e == 0 ? 0 : columns_before(e - 1) + columns_of(e - 1); }
+CELLC_DEVICE constexpr int columns_before(int e) { return e == 0 ? 0 : columns_before(e - 1) + columns_of(e - 1); }
 
 /// Entries of shared memory that a warp needs.
 template <class Cell>
@@ -63,8 +64,8 @@ struct Repeat<0> {
 
 /// Whether some inputs lack an axis of the channels, so that threads of a warp may read the same. The unit says so.
 constexpr bool kSharedInputs = Traits::kSharedInputs;
-/// Two or four lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e
-/// has one number for all of them.
+/// Two or four lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input
+/// e has one number for all of them.
 constexpr unsigned kUniformInputs = Traits::kUniformInputs;
 constexpr bool kVectorised = kUniformInputs != 0;
 static_assert(!kVectorised || ((kWidth == 2 || kWidth == 4) && sizeof(Stored) == 4), "eight or sixteen bytes a thread");
@@ -82,9 +83,9 @@ struct Sharers {
   CELLC_DEVICE int target() const {
     return packed >> 7 & 0x7f;
   }  ///< column that it copies to, from as many entries beside its own as it is beside first()
-  CELLC_DEVICE int mine() const { return packed >> 14 & 0xff; }   ///< the first step that it copies
-  CELLC_DEVICE int count() const { return packed >> 22 & 0x3f; }  ///< from one of its steps to the next
-  CELLC_DEVICE bool in_rows() const { return packed >> 28 & 1; }  ///< of the whole warp
+  CELLC_DEVICE int mine() const { return packed >> 14 & 0xff; }       ///< the first step that it copies
+  CELLC_DEVICE int count() const { return packed >> 22 & 0x3f; }      ///< from one of its steps to the next
+  CELLC_DEVICE bool in_rows() const { return packed >> 28 & 1; }      ///< of the whole warp
   CELLC_DEVICE bool reads_first() const { return packed >> 29 & 1; }  ///< the first thread of those that share it
   static constexpr int kNoStep = 0xff;                                ///< more than anybody has
   /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many.
@@ -103,7 +104,8 @@ struct Sharers {
     bool in_rows =
         (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
     if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
-    const int leads = (before == 0) << 29, chunks = __popc(firsts) * kBytes / 16, column = __popc(firsts & ((1u << first) - 1)) * kEntries;
+    const int leads = (before == 0) << 29, chunks = __popc(firsts) * kBytes / 16,
+              column = __popc(firsts & ((1u << first) - 1)) * kEntries;
     in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * kBytes;
     if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 7 | before << 14 | __popc(same) << 22 | leads};
     const int at_once = 32 / chunks, step = thread / chunks;
@@ -247,8 +249,8 @@ struct Staging {
           const SharedAddress here = shared_address(const_cast<Stored*>(shared[e].from)) + slot * kStageBytes;
           Repeat<kSteps>::run([&](auto step) {
             constexpr int k = decltype(step)::value;
-            copy_shared(entries(e) > 1, here + k * columns_of(e) * static_cast<int>(sizeof(Stored)), from<e>(k, 0), false,
-                        k < left && shared[e].who.reads_first());
+            copy_shared(entries(e) > 1, here + k * columns_of(e) * static_cast<int>(sizeof(Stored)), from<e>(k, 0),
+                        false, k < left && shared[e].who.reads_first());
           });
         } else if constexpr (kShares) {
           copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left,

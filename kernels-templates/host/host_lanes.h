@@ -50,8 +50,8 @@ static inline cellc_variant cellc_sequential_variant(const cellc_stage* stage, c
   return v;
 }
 
-/* Lanes a multiprocessor from which a thread of a walk with sums has two, and from which it has four: fewer instructions
- * that tell where things lie and that read what lanes share, and fewer warps. */
+/* Lanes a multiprocessor from which a thread of a walk with sums has two, and from which it has four: fewer
+ * instructions that tell where things lie and that read what lanes share, and fewer warps. */
 enum { CELLC_MANY_LANES = 200, CELLC_MOST_LANES = 400 };
 
 /* Whether a thread can have so many neighbours along the innermost axis where not all arrays have it; then also which
@@ -170,7 +170,8 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     if (stage->for_run) cellc_give_columns(stage, run, axes, &v);
     if (stage->outer) {
       v.kept = (int)cellc_kept_channels(stage, run->lengths);
-      v.shared_bytes = (v.shared_bytes + 15) / 16 * 16 + 2 * stage->outer * stage->warps * v.steps * v.kept * stage->real_bytes;
+      v.shared_bytes =
+          (v.shared_bytes + 15) / 16 * 16 + 2 * stage->outer * stage->warps * v.steps * v.kept * stage->real_bytes;
     }
   }
   return v;

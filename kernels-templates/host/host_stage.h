@@ -38,9 +38,9 @@ typedef struct cellc_stage {
   int has_transition, scans;
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
-  int sums, summed;      /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
-  int repeats;           /* scans have the same bits in every run */
-  int outs, accumulated; /* others of the last are outs, which nobody reads; behind those, outs that are added up */
+  int sums, summed;        /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int repeats;             /* scans have the same bits in every run */
+  int outs, accumulated;   /* others of the last are outs, which nobody reads; behind those, outs that are added up */
   int outer, outer_summed; /* the last of its sums run along so many outermost channels instead (outer_sums.cuh) */
   int for_run;             /* kernels are compiled for the run that asks: variants may be of its lengths alone */
 } cellc_stage;
@@ -99,8 +99,8 @@ typedef struct cellc_stage_run {
   const uint64_t* finals;
   int64_t sequences, length; /* length: of the longest sequence */
   int uniform, reverse;
-  uint64_t offsets; /* where sequences are packed, else 0 */
-  int64_t part;     /* entries of a sum from one of its parts to the next; of a walk after a scan: parts a sequence */
+  uint64_t offsets;   /* where sequences are packed, else 0 */
+  int64_t part;       /* entries of a sum from one of its parts to the next; of a walk after a scan: parts a sequence */
   int64_t outer_part; /* the same of a sum over the outermost channels */
 } cellc_stage_run;
 

@@ -3,8 +3,8 @@
 // Below that the latency of the step rules: 73-80 ns for a GRU.
 //
 // Lanes::segments is 1 here. In lockstep all sequences are as long and the tiles fill the blocks. Where states are
-// terms of sums, `kSumLanes` lanes of a warp make one (sums.cuh), and a sum over lanes that lie apart has `kKept` entries
-// (outer_sums.cuh).
+// terms of sums, `kSumLanes` lanes of a warp make one (sums.cuh), and a sum over lanes that lie apart has `kKept`
+// entries (outer_sums.cuh).
 #pragma once
 
 namespace cellc {

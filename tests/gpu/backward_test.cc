@@ -120,27 +120,31 @@ TEST(BackwardSums, OverLanesAreMadeByLanes) {
     int outer;  ///< sums along the outermost channels that lanes make; -1: they make none
   };
   const char* const kS6 =
-      "cell s[d, n=16] {\n  state h[d,n]\n  input u[d], dt[d], B[n], C[n]\n  param A[d,n], D[d]\n  delta = softplus(dt)\n"
+      "cell s[d, n=16] {\n  state h[d,n]\n  input u[d], dt[d], B[n], C[n]\n  param A[d,n], D[d]\n  delta = "
+      "softplus(dt)\n"
       "  h' = exp(-delta*exp(A))*h + delta*u*B\n  out y = h'@C + D*u\n}\n";
   const Case kCases[] = {
       {kS6, 32, 2},
       {kS6, 64, 2},
       {kS6, 7, -1},  // blocks would be of several sequences
-      {"cell few[d, n=4] {\n  state h[d,n]\n  input u[d], B[n]\n  h' = 0.9*h + tanh(u*B)*h\n  out y = sum[n](h')\n}\n", 64,
-       1},
+      {"cell few[d, n=4] {\n  state h[d,n]\n  input u[d], B[n]\n  h' = 0.9*h + tanh(u*B)*h\n  out y = sum[n](h')\n}\n",
+       64, 1},
       {"cell heads[d, n=32] {\n  state h[d,n]\n  input g[n], x[d,n]\n  h' = sigmoid(g)*h + x\n}\n", 8, 1},
       {"cell wide[d, n=64] {\n  state h[d,n]\n  input g[n], x[d,n]\n  h' = sigmoid(g)*h + x\n}\n", 8, -1},
   };
   Device device = open_device();
+  turns::Turn turn;
+  const auto shapes = turn.of(std::vector<GradientShape>{{{0, 37, 74}}, {{0, 3, 3, 20}, true}, {{0, 8, 16, 24, 32}}});
+  const auto dtypes = turn.of(std::vector<Dtype>{Dtype::F32, Dtype::F64});
   for (const Case& c : kCases) {
     const AnalysedCell analysed = analyse_text(SourceText("test.cell", c.text));
     const CellGraph& cell = analysed.cell;
-    for (const GradientShape& of : {GradientShape{{0, 37, 74}, false, c.channels}, {{0, 3, 3, 40}, true, c.channels},
-                                    {{0, 16, 32, 48, 64}, false, c.channels}}) {
+    for (GradientShape of : shapes) {
+      of.channels = c.channels;
       const BackwardTrial trial(cell, of);
       const AdjointRun adjoint(cell, results_with(trial.cotangents, true));
       const Gradients expected = trial.expected(adjoint);
-      for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+      for (const Dtype dtype : dtypes) {
         ListingGpu listing(*device.gpu);
         BackwardOnGpu backward(listing, cell, adjoint, dtype);
         SolveOptions options;
@@ -151,9 +155,9 @@ TEST(BackwardSums, OverLanesAreMadeByLanes) {
         const bool makes = listing.text.find(fmt::format("kOuterSums = {};", c.outer)) != std::string::npos;
         EXPECT_EQ(makes, c.outer > 0) << cell.name << c.channels;
         for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-          expect_same(fmt::format("{} of {}, {} channels, {}", cell.symbols[s].name, cell.name, c.channels,
-                                  to_string(dtype)),
-                      found.symbols[s], again.symbols[s], expected.symbols[s], dtype == Dtype::F32 ? 3e-5 : 1e-11);
+          expect_same(
+              fmt::format("{} of {}, {} channels, {}", cell.symbols[s].name, cell.name, c.channels, to_string(dtype)),
+              found.symbols[s], again.symbols[s], expected.symbols[s], dtype == Dtype::F32 ? 3e-5 : 1e-11);
       }
     }
   }

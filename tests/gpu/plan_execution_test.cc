@@ -154,6 +154,22 @@ cell sums[d, n] {
   EXPECT_EQ(plan_execution(cut).sum_parts, std::vector<int>{0});
 }
 
+TEST(PlanExecution, LanesThatShareGradientsWalkWhereTheyAreMany) {
+  const Planned p(
+      "cell c[d, n] {\n state h[d,n]\n input a[d,n], x[d,n], c[n]\n h' = a*h + x\n out y = sum[n](c*h')\n}");
+  const auto strategy = [&](std::int64_t lanes, bool shares) {
+    ExecutionRequest r = p.request(1, 100000);
+    r.stages[0].shape.channels = lanes;
+    r.stages[0].shape.carries = r.stages[0].scans_in_one_pass = true;
+    r.stages[0].shares_gradients = shares;
+    return plan_execution(r).stages[0].plan.strategy;
+  };
+  const std::int64_t many = 32 * p.request().card.multiprocessors;
+  EXPECT_EQ(strategy(many, false), Strategy::Scan);
+  EXPECT_EQ(strategy(many - 1, true), Strategy::Scan);
+  EXPECT_EQ(strategy(many, true), Strategy::Sequential);
+}
+
 TEST(PlanExecution, NothingRunsWithoutSteps) {
   const Planned p(kTwoStages);
   const ExecutionPlan plan = plan_execution(p.request(0, 0));

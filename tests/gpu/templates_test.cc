@@ -205,7 +205,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"}, R"(
+    {"scan_rewalk.cuh",
+     {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
 )"}},
     {"scan_tma.cuh",

@@ -125,10 +125,10 @@ struct CudaSolver::Impl {
       making_outs.push_back(with_outs[k] ? std::make_unique<StageProgram>(gpu, cell, *with_outs[k], scannable, storage,
                                                                           source, derive, &staged->stages[k])
                                          : nullptr);
-      for (StageProgram* program : {stages[k].get(), summing[k].get(), making_outs[k].get()}) {
-        if (program) program->compile_for_runs();
+      for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
         if (program && outs_in_lanes) program->repeat_bits();
-      }
+      // Forward runs and shipped code have the same kernels.
+      if (summing[k] && outs_in_lanes) summing[k]->compile_for_runs();
     }
     forget_nests();
   }

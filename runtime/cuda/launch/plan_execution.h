@@ -48,8 +48,9 @@ struct StageFacts {
   std::optional<std::string> refusal;  ///< why no thread can hold its lanes
   bool mixes = false;  ///< it has mixing terms, so that it can be relaxed; known where that is asked for
   StageShape shape;
-  int sum_parts = 0;        ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
-  bool makes_outs = false;  ///< its lanes can make some outs, run sequentially or by a scan
+  int sum_parts = 0;  ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
+  bool shares_gradients = false;  ///< those sums are all gradients of what lanes share, along both ends of the channels
+  bool makes_outs = false;        ///< its lanes can make some outs, run sequentially or by a scan
   bool scans_in_one_pass = false;
 };
 

@@ -284,7 +284,8 @@ bool StageProgram::shifts(const std::map<AxisId, std::int64_t>& sizes) {
   const cellc_stage& stage = code(sizes).tables.stage;
   // Rows of few channels come in pieces of several steps, which are aligned as long as nothing is shifted. Scans have
   // threads that share entries copy steps apart; walks do not.
-  return (!stage_.sums.empty() || !cellc_shares_inputs(&stage)) && stage.step_inputs < 31 && channels(sizes) * storage_bytes() >= 16;
+  return (!stage_.sums.empty() || !cellc_shares_inputs(&stage)) && stage.step_inputs < 31 &&
+         channels(sizes) * storage_bytes() >= 16;
 }
 
 GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) const {

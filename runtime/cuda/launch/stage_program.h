@@ -99,8 +99,8 @@ class StageProgram {
   /// Of stages of gradients: scans have the same bits in every run, which costs where channels are few. Before all
   /// else.
   void repeat_bits() { repeats_ = true; }
-  /// Kernels are compiled when a run asks for them, and may be of its lengths alone; else they are to be shipped. Before
-  /// all else.
+  /// Kernels are compiled when a run asks for them, and may be of its lengths alone; else they are to be shipped.
+  /// Before all else.
   void compile_for_runs() { for_run_ = true; }
 
   /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
@@ -117,7 +117,9 @@ class StageProgram {
 
   /// Parts in which lanes leave an accumulated out, run by this plan in arrays of this run.
   std::int64_t accumulated_parts(const StageRun& run, const CudaPlan& plan);
-  /// Parts in which blocks leave a sum over the outermost channels.
+  /// Whether some of the sums run along the outermost channels.
+  bool has_outer_sums() const { return stage_.outer > 0; }
+  /// Parts in which blocks leave such a sum.
   std::int64_t outer_parts(const StageRun& run, const CudaPlan& plan);
 
   /// Whether its kernels can read an input one step later: threads that share entries cannot.
