@@ -149,6 +149,29 @@ const char* kEcho =
     "cell echo[d] {\n  state h[d]\n  input x[d]\n  param a[d]\n"
     "  h' = tanh(a*h - 0.2*lag(h, 3) + x + 0.5*lag(x, 2))\n}\n";
 
+// Headers of builds with and without gradients, in one unit: gradients are declared, whichever comes first.
+TEST_F(CommandBuild, AHeaderWithoutGradientsHidesNone) {
+  write("leaky.cell", "cell leaky[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n");
+  const std::string gpu = "leaky_cuda_backward_workspace";
+  for (const auto& [target, extension, function, objects] :
+       {std::tuple{"cpu-object", ".o", std::string("leaky_backward_workspace"), "with.o"},
+        std::tuple{"cuda-source", ".cu", gpu, ""}}) {
+    build({"leaky.cell", "--target", target, "-o", std::string("without") + extension});
+    build({"leaky.cell", "--target", target, "--backward", "-o", std::string("with") + extension});
+    for (const bool first : {false, true}) {
+      SCOPED_TRACE(testing::Message() << target << first);
+      const std::string one = "#include \"with.h\"\n", other = "#include \"without.h\"\n";
+      // What is asked of no memory is refused.
+      write("use.c", (first ? one + other : other + one) + one + "int main(void) { return " + function +
+                         (std::string(objects).empty() ? "(0, 0, 0)" : "(0, 0)") + " == 0; }\n");
+      const std::string what = std::string(objects).empty() ? "-c use.c -o use.o" : "use.c with.o -o use && ./use";
+      EXPECT_EQ(shell(kCc + what), "");
+      EXPECT_EQ(
+          shell(kCpp + "-x c++ " + (std::string(objects).empty() ? what : "use.c -x none with.o -o use && ./use")), "");
+    }
+  }
+}
+
 TEST_F(CommandBuild, BackwardOfLagsGivesTheGradientsOfRun) {
   write("echo.cell", kEcho);
   const auto wave = [](std::int64_t i) { return 0.4 * std::sin(0.37 * static_cast<double>(i)); };
