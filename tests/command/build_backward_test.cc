@@ -152,22 +152,24 @@ const char* kEcho =
 // Headers of builds with and without gradients, in one unit: gradients are declared, whichever comes first.
 TEST_F(CommandBuild, AHeaderWithoutGradientsHidesNone) {
   write("leaky.cell", "cell leaky[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n");
-  const std::string gpu = "leaky_cuda_backward_workspace";
-  for (const auto& [target, extension, function, objects] :
-       {std::tuple{"cpu-object", ".o", std::string("leaky_backward_workspace"), "with.o"},
-        std::tuple{"cuda-source", ".cu", gpu, ""}}) {
-    build({"leaky.cell", "--target", target, "-o", std::string("without") + extension});
-    build({"leaky.cell", "--target", target, "--backward", "-o", std::string("with") + extension});
-    for (const bool first : {false, true}) {
-      SCOPED_TRACE(testing::Message() << target << first);
-      const std::string one = "#include \"with.h\"\n", other = "#include \"without.h\"\n";
-      // What is asked of no memory is refused.
-      write("use.c", (first ? one + other : other + one) + one + "int main(void) { return " + function +
-                         (std::string(objects).empty() ? "(0, 0, 0)" : "(0, 0)") + " == 0; }\n");
-      const std::string what = std::string(objects).empty() ? "-c use.c -o use.o" : "use.c with.o -o use && ./use";
-      EXPECT_EQ(shell(kCc + what), "");
-      EXPECT_EQ(
-          shell(kCpp + "-x c++ " + (std::string(objects).empty() ? what : "use.c -x none with.o -o use && ./use")), "");
+  struct Case {
+    std::string target, extension, call, as_c, as_cpp;
+  };
+  // What is asked of no memory is refused. CUDA source is not compiled here, only its header.
+  for (const Case& c :
+       {Case{"cpu-object", ".o", "leaky_backward_workspace(0, 0)", "use.c with_cpu-object.o -o use && ./use",
+             "use.c -x none with_cpu-object.o -o use && ./use"},
+        Case{"cuda-source", ".cu", "leaky_cuda_backward_workspace(0, 0, 0)", "-c use.c -o use.o",
+             "-c use.c -o use.o"}}) {
+    build({"leaky.cell", "--target", c.target, "-o", "without_" + c.target + c.extension});
+    build({"leaky.cell", "--target", c.target, "--backward", "-o", "with_" + c.target + c.extension});
+    const std::string with = "#include \"with_" + c.target + ".h\"\n",
+                      without = "#include \"without_" + c.target + ".h\"\n";
+    for (const std::string& headers : {with + without + with, without + with}) {
+      SCOPED_TRACE(headers);
+      write("use.c", headers + "int main(void) { return " + c.call + " == 0; }\n");
+      EXPECT_EQ(shell(kCc + c.as_c), "");
+      EXPECT_EQ(shell(kCpp + "-x c++ " + c.as_cpp), "");
     }
   }
 }
