@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "capi/report.h"
 #include "capi/views.h"
@@ -54,6 +55,10 @@ RequestsBySequence::RequestsBySequence(CompiledCell& kernel, const Shape& shape,
     const Dtype dtype = view.dtype == CELLC_F64 ? Dtype::F64 : view.dtype == CELLC_F32 ? Dtype::F32 : Dtype::BF16;
     v.size = static_cast<std::int64_t>(size_of(dtype));
     if (view.data) {
+      // Also where there are no sequences, and so no calls that look.
+      if (!takes_dtype(field, kernel.compile.dtype, view.dtype))
+        throw RequestError(fmt::format("array {}: has the dtype {}; expected {}", field.name, name_of(view.dtype),
+                                       name_of(c_dtype(dtype_of(field, kernel.compile.dtype)))));
       v.strides = strides_in_full(field, shape, dtype, v.lengths, view);
       if (field.written && is_of_param(field) && !v.by_sequence)
         throw RequestError(fmt::format(
@@ -101,6 +106,13 @@ cellc_status RequestsBySequence::check_given(CompiledCell& kernel) const {
   }
   const std::vector<cellc_array> none(missing.size());
   return check_arrays(shape_, missing, none.data(), static_cast<int>(none.size()));
+}
+
+std::int64_t RequestsBySequence::shapes() const {
+  if (!shape_.packed()) return 1;
+  std::set<std::int64_t> lengths;
+  for (std::size_t s = 0; s + 1 < shape_.offsets.size(); ++s) lengths.insert(shape_.offsets[s + 1] - shape_.offsets[s]);
+  return static_cast<std::int64_t>(lengths.size());
 }
 
 /// As of a call of all: on a GPU nobody waits for that of a forward run unless a report is asked for.

@@ -16,6 +16,8 @@ class RequestsBySequence {
   /// Whether all arrays are there that any of the sequences needs: the first may have no steps. Otherwise the thread's
   /// last error says which is not.
   cellc_status check_given(CompiledCell& kernel) const;
+  /// Of the calls: as many as sequences have lengths.
+  std::int64_t shapes() const;
 
   /// Of sequence `s`; valid until the next.
   const cellc_request& of(std::int64_t s);

@@ -19,7 +19,8 @@ class ForwardCall {
               const cellc_array* arrays)
       : kernel_(kernel), cell_(kernel.cell()), shape_(shape), arrays_(kernel, shape, expected, arrays) {}
 
-  void operator()(cellc_report* report) {
+  /// `status`: of all sequences, or null, as is the report.
+  void operator()(std::int32_t* status, cellc_report* report) {
     const CallSettings* const settings = call_settings();
     if (settings && settings->verify) check_verifiable(report);
     Binding binding = arrays_.bound().binding;
@@ -30,6 +31,7 @@ class ForwardCall {
     std::unique_ptr<Solver> solver = kernel_.take_solver();
     const RunOutput output = solver->run(binding.run, solve, solved, std::move(reuse));
     kernel_.give_solver(std::move(solver));
+    fill_status(status, solved, shape_);
     if (report) fill(*report, solved, CallDirection::Forward, shape_, output.run_ms);
     if (settings && settings->verify)
       report->verified = compare(cell_, binding.run, output, reference_run(cell_, binding.run)).error;
@@ -72,6 +74,25 @@ class ForwardCall {
   const HostArrays arrays_;
 };
 
+cellc_status forward_on_cpu(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                            std::int32_t* statuses, cellc_report* report) {
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
+    check_report(report);
+    const Shape found = read_shape(k, shape);
+    const std::vector<Expected> expected = expected_arrays(k, found);
+    status = check_arrays(found, expected, arrays, count);
+    if (status != CELLC_OK) return;
+    ForwardCall call(k, found, expected, arrays);
+    call(statuses, report);
+    if (report) find_non_finite(*report, k.forward, k.compile.dtype, found, arrays);
+    if (!call.converged) status = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
 }  // namespace
 }  // namespace cellc::capi
 
@@ -84,25 +105,13 @@ cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const
                            cellc_report* report) {
   if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
-  cellc_status status = CELLC_OK;
-  const cellc_status outcome = guarded([&] {
-    CompiledCell& k = opened(kernel);
-    const UseHostMemory memory(k.own_memory());
-    check_report(report);
-    const Shape found = read_shape(k, shape);
-    const std::vector<Expected> expected = expected_arrays(k, found);
-    status = check_arrays(found, expected, arrays, count);
-    if (status != CELLC_OK) return;
-    ForwardCall call(k, found, expected, arrays);
-    call(report);
-    if (report) find_non_finite(*report, k.forward, k.compile.dtype, found, arrays);
-    if (!call.converged) status = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
-  });
-  return outcome == CELLC_OK ? status : outcome;
+  return forward_on_cpu(kernel, shape, arrays, count, nullptr, report);
 }
 
 cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                               void* stream, int32_t* status, cellc_report* report) {
+  if (kernel && kernel->open && !kernel->body->on_gpu && !stream)
+    return forward_on_cpu(kernel, shape, arrays, count, status, report);
   cellc_status result = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     CompiledCell& k = opened(kernel);

@@ -71,11 +71,12 @@ enum {
   CELLC_ERROR_REQUEST = 3, /* null handles, numbers that there are not, options */
   CELLC_ERROR_SOLVER = 4,  /* the cell does not admit the solver */
   CELLC_ERROR_NOT_CONVERGED = 5,
-  CELLC_ERROR_NO_DEVICE = 6, /* no driver, no such GPU, or one that cannot be used, as without NVRTC */
+  CELLC_ERROR_NO_DEVICE = 6, /* no driver, no such GPU, or one that cannot be used */
   CELLC_ERROR_MEMORY = 7,    /* too little, on the host or on the device */
   CELLC_ERROR_DEVICE = 8,    /* the device, a code generator or the file system */
   CELLC_ERROR_INTERNAL = 9,
-  CELLC_ERROR_CANCELLED = 10
+  CELLC_ERROR_CANCELLED = 10,
+  CELLC_ERROR_NO_NVRTC = 11 /* since API 1.1: there is such a GPU, and no compiler for it */
 };
 CELLC_API cellc_error cellc_last_error_kind(void);
 
@@ -423,6 +424,9 @@ CELLC_API cellc_status cellc_curvature(cellc_kernel* kernel, const cellc_shape* 
  * The graph then keeps memory of the call, or of the kernel, which must be freed after it. A graph must not run
  * twice at the same time.
  *
+ * A kernel of the CPU takes these calls as well, with a null stream, arrays and statuses of the host, and makes them at
+ * once: a program may be the same for both.
+ *
  * After a fault of the device, such as a wild address in some kernel of the process, calls give CELLC_DEVICE_FAILED;
  * kernels of the CPU go on. */
 CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
@@ -446,7 +450,8 @@ CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape*
  *
  * A param may be of 16 bits, whatever the kernel's dtype, and is widened. In cellc_apply and cellc_apply_prepared a
  * param, its tangent and its gradient may have sequences as one more axis, the first: then each sequence runs with its
- * own, one after another, on a GPU as a call of its own on the stream, and all gradients of params are such.
+ * own, one after another, on a GPU as a call of its own on the stream, and all gradients of params are such. Where
+ * there are no sequences nothing runs: a report then says that all have converged, in no stages.
  *
  * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy. On
  * the host it is made on the calling thread. On a GPU it is queued on the stream, in graphs too, and lies in memory
@@ -507,7 +512,7 @@ typedef struct {
   int count;
   const int32_t* forward_status; /* of a backward or tangent call: as in cellc_backward */
   cellc_report* report;          /* or null */
-  int on_stream;                 /* of a kernel of a GPU: as cellc_forward_on has it, with what follows */
+  int on_stream;                 /* as cellc_forward_on has it, with what follows */
   void* stream;
   int32_t* status;                   /* of a forward call on a stream */
   const cellc_call_options* options; /* null: as the kernel */

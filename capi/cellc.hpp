@@ -224,7 +224,8 @@ class Call {
     return report;
   }
   /* On arrays of the kernel's GPU: queued on a stream of the caller's, and nobody waits. `status`, of a forward call,
-   * and `forward_status`, of the others, are memory of the GPU, or null. */
+   * and `forward_status`, of the others, are memory of the GPU, or null. A kernel of the CPU takes a null stream, and
+   * makes the call at once. */
   void queue(void* stream, std::int32_t* status = nullptr, const std::int32_t* forward_status = nullptr) {
     const cellc_shape shape = shape_.get();
     cellc_request request = request_of(shape);

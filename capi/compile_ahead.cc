@@ -106,7 +106,7 @@ cellc_status compile_request(cellc_kernel* handle, cellc_request r) {
     settings.ahead = true;
     return apply(handle, r, &settings);
   }
-  if (r.on_stream) throw Misuse(kNoStreams);
+  if (r.on_stream && r.stream) throw Misuse(kNoStreams);
   const Shape shape = few_steps(read_shape(k, r.shape));
   const std::vector<bool> given = given_arrays(k.call(direction), r);
   const UseCallSettings use(&settings);

@@ -318,7 +318,9 @@ cellc_status curvature_on_cpu(cellc_kernel* kernel, const cellc_shape* shape, co
 cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
                                   const cellc_array* arrays, int count, void* stream,
                                   const std::int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->open && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (kernel && kernel->open && !kernel->body->on_gpu)
+    return stream ? failed(CELLC_WRONG_USAGE, kNoStreams)
+                  : differentiate_on_cpu(kernel, direction, shape, arrays, count, forward_status, report);
   return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
     GpuKernel& gpu = *c.kernel.on_gpu;
     const std::vector<CallArray>& places = placed_arrays(arrays, c.call.fields.size());

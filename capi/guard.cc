@@ -101,6 +101,8 @@ cellc_status failed() noexcept {
     return keep(CELLC_WRONG_USAGE, CELLC_ERROR_SOLVER, e.what());
   } catch (const RequestError& e) {
     return keep(CELLC_WRONG_INPUT, CELLC_ERROR_ARRAY, e.what());
+  } catch (const NoCompiler& e) {
+    return keep(CELLC_DEVICE_FAILED, CELLC_ERROR_NO_NVRTC, e.what());
   } catch (const NoDevice& e) {
     return keep(CELLC_DEVICE_FAILED, CELLC_ERROR_NO_DEVICE, e.what());
   } catch (const MemoryError& e) {

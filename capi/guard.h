@@ -23,12 +23,15 @@ struct NotConverged : std::runtime_error {
 inline constexpr const char* kKernelFreed = "the kernel was freed before";
 inline constexpr const char* kCallFreed = "the call was freed before";
 inline constexpr const char* kNoStreams =
-    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without "
-    "_on";
+    "the kernel is for the CPU, which has no streams: calls there are made at once, and the stream is null; or compile "
+    "the kernel for the device \"cuda\"";
 
 /// There is no such device, or none that can be used.
 struct NoDevice : DeviceError {
   using DeviceError::DeviceError;
+};
+struct NoCompiler : NoDevice {
+  using NoDevice::NoDevice;
 };
 
 /// Sets the thread's last error from the exception that is being handled.

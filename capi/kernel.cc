@@ -305,8 +305,6 @@ bool rows_fit(const cellc_array& a, std::int64_t part, const Shape& shape) {
   return whole - full.step + all - full.sequence + part <= a.entries;
 }
 
-namespace {
-
 const char* name_of(cellc_dtype dtype) {
   switch (dtype) {
     case CELLC_F32:
@@ -320,6 +318,8 @@ const char* name_of(cellc_dtype dtype) {
   }
   return "that there is none of";
 }
+
+namespace {
 
 std::string what_is_wrong(const cellc_array& a, const Expected& e, const Shape& shape) {
   if (!a.data && e.field->kind == FieldKind::State)

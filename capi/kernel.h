@@ -105,6 +105,7 @@ CallDirection direction_named(cellc_direction direction);
 bool rows_fit(const cellc_array& a, std::int64_t part, const Shape& shape);
 
 cellc_dtype c_dtype(Dtype dtype);
+const char* name_of(cellc_dtype dtype);
 cellc_layout c_layout(const CallField& field);
 
 }  // namespace cellc::capi

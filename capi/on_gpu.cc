@@ -5,19 +5,23 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <utility>
 
 #include "capi/guard.h"
 #include "runtime/cuda/call/backward_call.h"
 #include "runtime/cuda/call/device_call.h"
 #include "runtime/cuda/call/tangent_call.h"
 #include "runtime/cuda/call/viewed_call.h"
+#include "runtime/cuda/device/gpu_driver.h"
 #include "runtime/data/errors.h"
 
 namespace cellc::capi {
 
 namespace {
 
-constexpr std::ptrdiff_t kKeptShapes = 8;
+constexpr std::int64_t kKeptShapes = 8;
+
+thread_local std::int64_t shapes_of_one_call = 0;
 
 int number_of(const std::string& device) {
   if (device == "cuda") return 0;
@@ -29,6 +33,9 @@ int number_of(const std::string& device) {
 }
 
 }  // namespace
+
+PartsOfOneCall::PartsOfOneCall(std::int64_t shapes) : before_(std::exchange(shapes_of_one_call, shapes)) {}
+PartsOfOneCall::~PartsOfOneCall() { shapes_of_one_call = before_; }
 
 OpenGpu& gpu_opener() {
   static OpenGpu open = [](int number, const std::string& cache_directory,
@@ -47,6 +54,7 @@ std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cac
   if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;
   std::string reason;
   std::shared_ptr<Gpu> gpu = gpu_opener()(number, cache_directory, reason);
+  if (!gpu && is_compiler_missing(reason)) throw NoCompiler(fmt::format("device '{}': {}", device, reason));
   if (!gpu) throw NoDevice(fmt::format("device '{}': {}", device, reason));
   known = gpu;
   return gpu;
@@ -121,6 +129,8 @@ std::shared_ptr<CallPool> GpuKernel::kept(const void* plan, const CallShape& sha
                                           const MakePool& make) {
   std::shared_ptr<Kept> entry;
   std::list<std::shared_ptr<Kept>> gone;
+  const bool part = shapes_of_one_call > 0;
+  const std::int64_t most = std::max(kKeptShapes, shapes_of_one_call);
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& k) {
@@ -135,11 +145,13 @@ std::shared_ptr<CallPool> GpuKernel::kept(const void* plan, const CallShape& sha
       shapes_.front()->wish = wish;
     }
     entry = shapes_.front();
+    entry->part |= part;
     // The oldest go, unless somebody is about to run them or a graph still holds their memory.
-    auto alike = std::count_if(shapes_.begin(), shapes_.end(), [&](const auto& k) { return k->plan == plan; });
-    for (auto it = shapes_.end(); alike > kKeptShapes && it != shapes_.begin();) {
+    const auto is_alike = [&](const auto& k) { return k->plan == plan && k->part == part; };
+    std::int64_t alike = std::count_if(shapes_.begin(), shapes_.end(), is_alike);
+    for (auto it = shapes_.end(); alike > most && it != shapes_.begin();) {
       const auto oldest = --it;
-      if ((*oldest)->plan != plan) continue;
+      if (!is_alike(*oldest)) continue;
       const std::shared_ptr<CallPool>& pool = (*oldest)->pool;
       if (oldest->use_count() > 1 || (pool && (pool.use_count() > 1 || pool->captured()))) continue;
       ++it;

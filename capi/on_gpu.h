@@ -25,6 +25,19 @@ OpenGpu& gpu_opener();
 /// Misuse where there is no such name, DeviceError where there is no such device.
 std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cache_directory);
 
+/// For as long as it lives, calls that the thread makes are parts of one call, of so many shapes: kernels keep
+/// workspaces of all of these for the next such call, besides the last few of other calls.
+class PartsOfOneCall {
+ public:
+  explicit PartsOfOneCall(std::int64_t shapes);
+  ~PartsOfOneCall();
+  PartsOfOneCall(const PartsOfOneCall&) = delete;
+  PartsOfOneCall& operator=(const PartsOfOneCall&) = delete;
+
+ private:
+  const std::int64_t before_;
+};
+
 class GpuKernel {
  public:
   /// `cell` must outlive it.
@@ -67,6 +80,7 @@ class GpuKernel {
     const void* plan;  ///< null: forward
     CallShape shape;
     Wish wish;
+    bool part = false;               ///< of a call of several shapes
     std::mutex making;               ///< held by who makes the pool
     std::shared_ptr<CallPool> pool;  ///< read and set under mutex_
   };

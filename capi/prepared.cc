@@ -175,8 +175,9 @@ cellc_shape c_shape(const Shape& shape) {
   return made;
 }
 
-/// A run of the driver, and what there is to say of it.
-cellc_status run_reported(cellc_call* handle, const cellc_array* arrays, int count, cellc_report* report, bool verify) {
+/// A run of the driver, and what there is to say of it. `statuses`: by sequence, or null.
+cellc_status run_reported(cellc_call* handle, const cellc_array* arrays, int count, std::int32_t* statuses,
+                          cellc_report* report, bool verify) {
   const PreparedCall& call = *handle->body;
   std::optional<Verification> verification;
   if (verify) {
@@ -187,6 +188,7 @@ cellc_status run_reported(cellc_call* handle, const cellc_array* arrays, int cou
   const Clock::time_point start = Clock::now();
   const cellc_status status = cellc_run(handle, arrays, count);
   const double run_ms = since(start);
+  if (status == CELLC_OK) fill_status(statuses, {}, call.shape);
   if (!report || status != CELLC_OK) return status;
   fill_of_driver(*report, *call.kernel, *call.driver, call.directed->direction, call.shape, run_ms);
   find_non_finite(*report, *call.directed, call.kernel->compile.dtype, call.shape, arrays);
@@ -198,7 +200,7 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
   PreparedCall& call = *handle->body;
   CompiledCell& k = *call.kernel;
   check_report(r.report);
-  if (!call.on_gpu && r.on_stream) throw Misuse(kNoStreams);
+  if (!call.on_gpu && r.on_stream && r.stream) throw Misuse(kNoStreams);
   const CallDirection direction = call.directed->direction;
   const bool by_sequence = has_params_by_sequence(*call.directed, r);
   std::optional<CallSettings> settings;
@@ -225,7 +227,8 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
     });
   if (direction != CallDirection::Forward) check_converged(r.forward_status, call.shape);
   return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
-    return run_reported(handle, arrays, r.count, r.report, settings && settings->verify);
+    return run_reported(handle, arrays, r.count, r.on_stream ? r.status : nullptr, r.report,
+                        settings && settings->verify);
   });
 }
 
@@ -287,7 +290,15 @@ cellc_status cellc_run_on(cellc_call* handle, const cellc_array* arrays, int cou
   const cellc_status unusable = check_call(handle);
   if (unusable != CELLC_OK) return unusable;
   PreparedCall& call = *handle->body;
-  if (!call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (!call.on_gpu && stream) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (!call.on_gpu) {
+    cellc_status ran = CELLC_OK;
+    const cellc_status outcome = guarded([&] {
+      check_report(report);
+      ran = run_reported(handle, arrays, count, status, report, false);
+    });
+    return outcome == CELLC_OK ? ran : outcome;
+  }
   if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
   bool converged = true;
   const cellc_status outcome = guarded([&] {

@@ -93,16 +93,19 @@ void fill(cellc_report& report, const SolveReport& solved, CallDirection directi
   if (has(report, &cellc_report::verified)) report.verified = -1;
   if (has(report, &cellc_report::stages)) report.stages = static_cast<int>(solved.stages.size());
   if (has(report, &cellc_report::cache)) report.cache = c_cache(solved.cache);
-  if (report.status) {
-    std::fill_n(report.status, shape.sequences, 0);
-    for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
-  }
+  fill_status(report.status, solved, shape);
   if (has(report, &cellc_report::first_bad) && report.first_bad) {
     std::fill_n(report.first_bad, shape.sequences, -1);
     const bool back = goes_back(direction, shape);
     for (const Unconverged& u : solved.unconverged)
       report.first_bad[u.sequence] = back ? steps_of(shape, u.sequence) - 1 - u.first_bad_step : u.first_bad_step;
   }
+}
+
+void fill_status(std::int32_t* status, const SolveReport& solved, const Shape& shape) {
+  if (!status) return;
+  std::fill_n(status, shape.sequences, 0);
+  for (const Unconverged& u : solved.unconverged) status[u.sequence] = 1;
 }
 
 void fill_of_driver(cellc_report& report, const CompiledCell& kernel, const CompiledDriver& driver,

@@ -26,7 +26,9 @@ bool has(const cellc_report& report, T cellc_report::*field) {
 
 /// What stages there were is the thread's from now on.
 void fill(cellc_report& report, const SolveReport& solved, CallDirection direction, const Shape& shape, double run_ms);
-/// The same of a call of the driver, which walks every step.
+/// By sequence, 0 where it has converged, else 1. `status` may be null.
+void fill_status(std::int32_t* status, const SolveReport& solved, const Shape& shape);
+/// As fill(), of a call of the driver, which walks every step.
 void fill_of_driver(cellc_report& report, const CompiledCell& kernel, const CompiledDriver& driver,
                     CallDirection direction, const Shape& shape, double run_ms);
 

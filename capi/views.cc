@@ -142,9 +142,17 @@ std::vector<std::int64_t> strides_in_full(const DirectedField& field, const Shap
 
 namespace {
 
-bool is_narrow(cellc_dtype dtype) { return dtype == CELLC_F16 || dtype == CELLC_BF16; }
+bool is_widened(const DirectedField& field, Dtype own, cellc_dtype given) {
+  return (given == CELLC_F16 || given == CELLC_BF16) && field.of.kind == FieldKind::Param &&
+         field.quantity == Quantity::Value && c_dtype(own) != given;
+}
 
 }  // namespace
+
+bool takes_dtype(const DirectedField& field, Dtype storage, cellc_dtype given) {
+  const Dtype own = dtype_of(field, storage);
+  return given == c_dtype(own) || is_widened(field, own, given);
+}
 
 void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype storage, const cellc_view* views, int count,
                         bool on_gpu) {
@@ -158,8 +166,7 @@ void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype stor
     const DirectedField& field = call.fields[i];
     arrays_.push_back({view.data, 0, view.dtype, 0, 0});
     const ViewOf of{field, shape, dtype_of(field, storage), array_shape(field.of, shape)};
-    const bool widened = view.data && field.of.kind == FieldKind::Param && field.quantity == Quantity::Value &&
-                         is_narrow(view.dtype) && c_dtype(of.dtype) != view.dtype;
+    const bool widened = view.data && is_widened(field, of.dtype, view.dtype);
     if (!view.data || (view.dtype != c_dtype(of.dtype) && !widened)) continue;  // the call itself looks at both
     Lengths strides = of.strides(view);
     if (!widened && of.as_array(view, strides, arrays_.back())) continue;
@@ -274,6 +281,7 @@ cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSetti
   check_report(r.report);
   RequestsBySequence requests(k, shape, r);
   if (const cellc_status missing = requests.check_given(k)) return missing;
+  const PartsOfOneCall parts(std::max<std::int64_t>(1, requests.shapes()));
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     const cellc_request& one = requests.of(s);
     if (!requests.take(apply_one(one, read_shape(k, one.shape)))) break;

@@ -14,6 +14,8 @@ namespace cellc::capi {
 /// nothing. Throws RequestError.
 std::vector<std::int64_t> strides_in_full(const DirectedField& field, const Shape& shape, Dtype dtype,
                                           const std::vector<std::int64_t>& lengths, const cellc_view& view);
+/// Whether a call takes entries of that type for the field: its own, or of a param 16 bits, which are widened.
+bool takes_dtype(const DirectedField& field, Dtype storage, cellc_dtype given);
 /// Whether two indices may mean one entry.
 bool overlaps_itself(const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& strides);
 

@@ -151,6 +151,12 @@ nlohmann::json arrays_of(const std::vector<ArrayFacts>& forward, const std::vect
   return calls;
 }
 
+nlohmann::json results() {
+  nlohmann::json all = nlohmann::json::object();
+  for (const auto& [name, number] : result_numbers()) all[name] = number;
+  return all;
+}
+
 Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const std::string& name) {
   BuildRequest request;
   request.shared = options.target == "cpu-shared";
@@ -165,6 +171,8 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   nlohmann::json facts = {{"cpu", fmt::format("{}", fmt::join(request.cpus, ","))},
                           {"functions", built.functions},
                           {"arrays", arrays_of(built.forward, built.backward)},
+                          {"lengths", built.lengths},
+                          {"results", results()},
                           {"products", products_of({}, request.dtype, false)}};
   nlohmann::json stages = nlohmann::json::array();
   for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
@@ -190,6 +198,10 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   const nlohmann::json facts = {{"arch", built.architectures},
                                 {"functions", built.functions},
                                 {"arrays", arrays_of(built.forward, built.backward)},
+                                {"lengths", built.lengths},
+                                {"results", results()},
+                                {"lengths", built.lengths},
+                                {"results", results()},
                                 {"kernels", built.kernels},
                                 {"runs", built.plan},
                                 {"products", products_of(request.products, request.dtype, true)}};

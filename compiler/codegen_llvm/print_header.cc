@@ -27,6 +27,22 @@ class HeaderPrinter {
     return all;
   }
 
+  /// In the struct of lengths, in its order: those of axes first.
+  std::vector<std::string> length_names() const {
+    std::vector<std::string> others{"sequences", "steps", "offsets", "device_offsets", "reverse", "keep"}, names;
+    if (!options_.on_device) others = {"sequences", "steps", "offsets", "reverse"};
+    const auto is_used = [](const std::vector<std::string>& by, const std::string& name) {
+      return std::find(by.begin(), by.end(), name) != by.end();
+    };
+    for (const AxisId a : options_.layout.lengths) {
+      std::string name = c_name(cell_.graph.axis(a).name);
+      while (is_used(others, name) || is_used(names, name)) name += "_";
+      names.push_back(name);
+    }
+    names.insert(names.end(), others.begin(), others.end());
+    return names;
+  }
+
   /// What stands behind the forward call's functions.
   std::string print_backward() const { return arrays() + functions(); }
 
@@ -43,8 +59,8 @@ class HeaderPrinter {
         "#ifndef {0}\n#define {0}\n\n#include <stdint.h>\n\n{1}"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
         include_guard(options_), print_result_names());
-    text += lengths() + arrays() + functions() + supported + backward;
-    return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
+    text += lengths() + arrays() + functions() + supported;
+    return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n" + backward;
   }
 
  private:
@@ -75,14 +91,9 @@ class HeaderPrinter {
     const auto line = [&](const std::string& member, const std::string& comment) {
       text += fmt::format("  {:<26} /* {} */\n", member + ";", comment);
     };
-    std::vector<std::string> used{"sequences", "steps", "offsets", "device_offsets", "reverse", "keep"};
-    if (!options_.on_device) used = {"sequences", "steps", "offsets", "reverse"};
-    for (const AxisId a : options_.layout.lengths) {
-      std::string name = c_name(cell_.graph.axis(a).name);
-      while (std::find(used.begin(), used.end(), name) != used.end()) name += "_";
-      used.push_back(name);
-      line("int64_t " + name, fmt::format("length of axis {}", cell_.graph.axis(a).name));
-    }
+    const std::vector<std::string> names = length_names();
+    for (std::size_t i = 0; i < options_.layout.lengths.size(); ++i)
+      line("int64_t " + names[i], fmt::format("length of axis {}", cell_.graph.axis(options_.layout.lengths[i]).name));
     line("int64_t sequences", "0 or more");
     line("int64_t steps",
          options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
@@ -174,6 +185,7 @@ class HeaderPrinter {
 std::string print_call_structs(const CallStructs& of) { return HeaderPrinter(of).structs(); }
 std::string print_backward_arrays(const CallStructs& of) { return HeaderPrinter(of).arrays_alone(); }
 std::vector<ArrayFacts> array_facts(const CallStructs& of) { return HeaderPrinter(of).facts(); }
+std::vector<std::string> length_members(const CallStructs& of) { return HeaderPrinter(of).length_names(); }
 
 namespace {
 
@@ -198,6 +210,24 @@ std::int64_t layout_number(const CallStructs& of) {
 
 std::string include_guard(const CallStructs& of) {
   return fmt::format("CELLC_CELL_{}_{}_H", of.prefix, text_number(print_call_structs(of)));
+}
+
+std::string print_behind_header(const CallStructs& backward, const std::string& declarations) {
+  return fmt::format(
+      "\n#ifndef {0}\n#define {0}\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n{1}"
+      "#ifdef __cplusplus\n}}\n#endif\n#endif\n",
+      include_guard(backward), declarations);
+}
+
+std::vector<std::pair<std::string, int>> result_numbers() {
+  return {
+#define CELLC_PAIR(NAME, words) {#NAME, NAME},
+      CELLC_RESULTS(CELLC_PAIR)
+#undef CELLC_PAIR
+#define CELLC_PAIR(NAME, first, words) {#NAME, NAME},
+          CELLC_NUMBERED_RESULTS(CELLC_PAIR)
+#undef CELLC_PAIR
+  };
 }
 
 std::string print_result_names() {
@@ -234,7 +264,7 @@ std::string print_header(const DriverModule& module, const DriverOptions& option
     const CallStructs structs{
         backward->cell, backward->layout, options.storage, options.steps, options.prefix + "_backward",
         false,          options.prefix};
-    more = HeaderPrinter(structs).print_backward();
+    more = print_behind_header(structs, HeaderPrinter(structs).print_backward());
   }
   const std::string names = fmt::format("{}", fmt::join(options.processors, ", "));
   const std::string supported =

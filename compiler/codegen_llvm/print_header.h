@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/analysis/structure.h"
@@ -38,6 +39,8 @@ struct ArrayFacts {
   bool rows, written, required;
 };
 std::vector<ArrayFacts> array_facts(const CallStructs& of);
+/// The members of the struct of lengths, of 64 bits each: numbers, but the offsets, which are pointers.
+std::vector<std::string> length_members(const CallStructs& of);
 
 /// One number for the structs, the same for every name of the build: code answers CELLC_OTHER_LAYOUT to a call whose
 /// header had another.
@@ -47,7 +50,11 @@ std::string text_number(std::string_view text);
 
 /// The macro by which a header is included once, and only where all its structs are the same.
 std::string include_guard(const CallStructs& of);
-/// The results of calls by name, as macros: headers of several builds may have the same.
+/// Declarations for C of a backward call, behind the header of the forward call: they have a guard of their own, so
+/// that they are there also where the header of a build without them was included before.
+std::string print_behind_header(const CallStructs& backward, const std::string& declarations);
+/// The results of calls by name; and as macros: headers of several builds may have the same.
+std::vector<std::pair<std::string, int>> result_numbers();
 std::string print_result_names();
 /// Functions of a header whose code stands elsewhere: they hand the layout's number on to NAME_as.
 struct CallFunction {

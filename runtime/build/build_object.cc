@@ -74,6 +74,8 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
         {module.cell, module.layout, options.storage, options.steps, options.prefix + suffix, false, forward});
   };
   result.forward = facts(emitted.forward, "", "");
+  result.lengths =
+      length_members({emitted.forward.cell, emitted.forward.layout, options.storage, options.steps, options.prefix});
   if (emitted.backward) result.backward = facts(*emitted.backward, "_backward", options.prefix);
   object.supported = options.prefix + "_supported";
   const auto add = [&](const DriverModule& module) {

@@ -31,6 +31,7 @@ struct BuiltObject {
   std::string about;
   std::vector<std::string> functions;
   std::vector<ArrayFacts> forward, backward;  ///< arrays of calls
+  std::vector<std::string> lengths;           ///< members of their struct
 };
 
 /// Throws DeviceError, RequestError or UsageError.

@@ -131,7 +131,7 @@ TEST_F(CompileRequest, IsRefusedLikeTheCall) {
   refused([](auto& c, auto&) { c.request.arrays = nullptr; }, CELLC_WRONG_USAGE, "null");
   refused([](auto& c, auto&) { c.request.count = 2; }, CELLC_WRONG_USAGE, "number of arrays");
   refused([](auto& c, auto&) { c.request.direction = 5; }, CELLC_WRONG_USAGE, "direction");
-  refused([](auto& c, auto&) { c.request.on_stream = 1; }, CELLC_WRONG_USAGE, "no streams");
+  refused([](auto& c, auto&) { c.request.on_stream = 1, c.request.stream = &c; }, CELLC_WRONG_USAGE, "no streams");
   refused([](auto&, auto& o) { o.solver = "newton"; }, CELLC_WRONG_USAGE, "of forward calls");
   refused([](auto&, auto& o) { o.threads = -1; }, CELLC_WRONG_USAGE, "-1 threads");
   refused(

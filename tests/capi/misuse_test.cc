@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cellc.h"
+#include "tests/capi/every_call.h"
 #include "tests/capi/kept_handles.h"
 #include "tests/capi/shell.h"
 
@@ -157,6 +158,28 @@ TEST(Misuse, ForkedProcessesGoOn) {
   cellc_kernel_free(run.kernel);
 }
 
+// Options, requests, derivatives and what was prepared of a kernel: in the child as in the parent.
+TEST(Misuse, ForkedProcessesGoOnWithCallsOfEveryKind) {
+  every_handle handle;
+  ASSERT_EQ(every_open(&handle, 2), 0) << cellc_last_error();
+  ASSERT_EQ(every_call(&handle), 0) << cellc_last_error();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    every_handle own;
+    if (every_call(&handle) || every_open(&own, 2) || every_call(&own)) _exit(1);
+    every_close(&own);
+    every_close(&handle);
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  EXPECT_EQ(every_call(&handle), 0) << cellc_last_error();
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "ended by signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+  every_close(&handle);
+}
+
 TEST(Misuse, TheLibraryIsLoadedAndUnloaded) {
   if (kSanitized) GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
   std::string pattern = testing::TempDir() + "/cellc_unload_XXXXXX";
@@ -164,9 +187,30 @@ TEST(Misuse, TheLibraryIsLoadedAndUnloaded) {
   const std::string program = pattern + "/program";
   const Outcome built = shell("cc -std=c99 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -I" CELLC_SOURCE_DIR
                               "/capi " CELLC_SOURCE_DIR "/tests/capi/load_and_unload.c -o " +
-                              program + " -ldl -lpthread");
+                              program + " -ldl -lpthread -lm");
   EXPECT_EQ(built.status, 0) << built.text;
-  const Outcome run = shell(program + " " CELLC_BINARY_DIR "/libcellc.so");
+  // Threads that a BLAS starts are its own, and stay.
+  const Outcome run = shell("OPENBLAS_NUM_THREADS=1 " + program + " " CELLC_BINARY_DIR "/libcellc.so");
+  EXPECT_EQ(run.status, 0) << run.text;
+  EXPECT_EQ(run.text, "done\n");
+  std::error_code ignored;
+  std::filesystem::remove_all(pattern, ignored);
+}
+
+// The same of a kernel of a GPU, by a driver that does nothing: what was compiled, prepared and queued with it.
+TEST(Misuse, OnAGpuAForkedChildIsRefusedAndTheLibraryIsUnloaded) {
+  if (kSanitized) GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
+  std::string pattern = testing::TempDir() + "/cellc_driver_XXXXXX";
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  std::filesystem::copy_file(CELLC_FAKE_DRIVER, pattern + "/libcuda.so.1");
+  std::filesystem::copy_file(CELLC_FAKE_NVRTC, pattern + "/libnvrtc.so.13.0");
+  const std::string program = pattern + "/program";
+  const Outcome built = shell("cc -std=c99 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -I" CELLC_SOURCE_DIR
+                              "/capi " CELLC_SOURCE_DIR "/tests/capi/calls_of_a_driver.c -o " +
+                              program + " -ldl");
+  EXPECT_EQ(built.status, 0) << built.text;
+  const Outcome run = shell("CELLC_LIBRARY=" CELLC_BINARY_DIR "/libcellc.so CELLC_NVRTC=" + pattern +
+                            " LD_LIBRARY_PATH=" + pattern + " " + program);
   EXPECT_EQ(run.status, 0) << run.text;
   EXPECT_EQ(run.text, "done\n");
   std::error_code ignored;

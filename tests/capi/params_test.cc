@@ -226,9 +226,32 @@ TEST_F(ParamsOfSequences, NoStepsAndNoSequences) {
         if (!v.data) v.data = &none;
         if (sequences == 0 && v.rank == 3) v.strides = nowhere;
       }
-      EXPECT_EQ(apply(k, direction, shape, all), CELLC_OK) << cellc_last_error();
-      if (direction != CELLC_BACKWARD || sequences == 0) continue;
-      EXPECT_EQ(all.memory["gradient.W"], std::vector<double>(2 * D * M, 0));
+      cellc_report report;
+      cellc_report_init(&report);
+      EXPECT_EQ(apply(k, direction, shape, all, &report), CELLC_OK) << cellc_last_error();
+      EXPECT_EQ(report.converged, 1);
+      EXPECT_EQ(report.unconverged, 0);
+      if (direction == CELLC_BACKWARD && sequences > 0) {
+        EXPECT_EQ(all.memory["gradient.W"], std::vector<double>(2 * D * M, 0));
+      }
+      if (sequences > 0) continue;
+      // Nothing ran, and there is nothing to tell of it.
+      EXPECT_EQ(report.stages, 0);
+      EXPECT_STREQ(report.plan, "");
+      EXPECT_EQ(report.verified, -1);
+      EXPECT_EQ(report.max_residual, 0);
+      EXPECT_EQ(report.iterations, 0);
+      cellc_stage stage;
+      stage.size = sizeof stage;
+      EXPECT_EQ(cellc_report_stage(0, &stage), CELLC_WRONG_USAGE);
+      // What is wrong is wrong for none, too.
+      const int x = cellc_call_array_find(k, direction, CELLC_IS_VALUE, CELLC_ROLE_INPUT, "x");
+      for (const cellc_dtype other : {CELLC_F32, CELLC_BF16, static_cast<cellc_dtype>(9)}) {
+        all.views[static_cast<std::size_t>(x)].dtype = other;
+        EXPECT_EQ(apply(k, direction, shape, all), CELLC_WRONG_INPUT);
+        EXPECT_NE(std::string(cellc_last_error()).find("array x: has the dtype"), std::string::npos)
+            << cellc_last_error();
+      }
     }
 }
 

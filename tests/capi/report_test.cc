@@ -262,7 +262,7 @@ TEST_F(Reports, WhatCannotBeMeant) {
   refused([](RequestedCall& c) { c.request.arrays = nullptr; });
   refused([](RequestedCall& c) { --c.request.count; });
   refused([](RequestedCall& c) { c.report.size = 8; });
-  refused([](RequestedCall& c) { c.request.on_stream = 1; });
+  refused([](RequestedCall& c) { c.request.on_stream = 1, c.request.stream = &c; });
   refused([](RequestedCall& c) { c.views[0].dtype = CELLC_F32; }, CELLC_WRONG_INPUT);
 
   // A report of an earlier version is not written beyond its end.

@@ -265,6 +265,7 @@ TEST_F(Views, RequestsThatCannotBeMeant) {
   refused("the request: its size is not set; call its _init function", CELLC_WRONG_USAGE);
   request();
   request_.on_stream = 1;
+  request_.stream = &request_;
   EXPECT_EQ(cellc_apply(kernel_, &request_), CELLC_WRONG_USAGE);
   EXPECT_EQ(cellc_apply(kernel_, nullptr), CELLC_WRONG_USAGE);
   EXPECT_EQ(cellc_apply(nullptr, request()), CELLC_WRONG_USAGE);

@@ -77,6 +77,26 @@ TEST_F(Versions, ALibraryOfAnotherVersionIsNotLoaded) {
   EXPECT_NE(run.text.find("version `CELLC_1.0' not found"), std::string::npos) << run.text;
 }
 
+TEST_F(Versions, ANewProgramIsNotLoadedWithAnOldLibrary) {
+  std::ofstream(folder_ + "/new.c")
+      << "#include <cellc.h>\nint main(void) { return cellc_apply(0, 0) != CELLC_WRONG_USAGE; }\n";
+  const Outcome program = in_folder("cc -std=c99 -I" + kSource + "/capi new.c -o new -L" + kBuild + " -lcellc");
+  ASSERT_EQ(program.status, 0) << program.text;
+  EXPECT_EQ(in_folder("LD_LIBRARY_PATH=" + kBuild + " ./new").status, 0);
+  // A library that has what the first version had.
+  std::string source;
+  for (const std::string& name : functions_of(read(kSource + "/tests/capi/versions/cellc_1_0.h")))
+    source += "int " + name + "(void) { return 0; }\n";
+  std::ofstream(folder_ + "/first.c") << source;
+  std::ofstream(folder_ + "/first.map") << "CELLC_1.0 { global: cellc_*; local: *; };\n";
+  const Outcome built =
+      in_folder("cc -shared -fPIC first.c -o libcellc.so.0 -Wl,-soname,libcellc.so.0 -Wl,--version-script=first.map");
+  ASSERT_EQ(built.status, 0) << built.text;
+  const Outcome run = in_folder("LD_LIBRARY_PATH=. ./new");
+  EXPECT_NE(run.status, 0);
+  EXPECT_NE(run.text.find("version `CELLC_1.1' not found"), std::string::npos) << run.text;
+}
+
 TEST(ApiVersions, EveryFunctionIsInOneVersion) {
   std::map<std::string, std::string> version_of;
   std::string version, word;

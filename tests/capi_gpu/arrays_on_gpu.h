@@ -1,5 +1,5 @@
 #pragma once
-// Arrays of a call on the emulator, with any strides, and a test that has it for a GPU.
+// Arrays of a call on a GPU, with any strides, and a test that has the emulator for one.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -18,7 +18,7 @@ using namespace strided;
 
 /// The arrays of a call in one direction, on the device.
 struct ArraysOnGpu {
-  ArraysOnGpu(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Emulator& gpu)
+  ArraysOnGpu(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Gpu& gpu)
       : kernel(kernel), direction(direction), shape(shape), gpu(gpu) {
     all.resize(static_cast<std::size_t>(cellc_call_array_count(kernel, direction)));
     device.resize(all.size());
@@ -89,7 +89,7 @@ struct ArraysOnGpu {
   cellc_kernel* kernel;
   cellc_direction direction;
   cellc_shape shape;
-  Emulator& gpu;
+  Gpu& gpu;
   void* stream = nullptr;
   const cellc_call_options* options = nullptr;
   const std::int32_t* forward_status = nullptr;
@@ -97,6 +97,34 @@ struct ArraysOnGpu {
   std::vector<OneArray> all;
   std::vector<GpuBuffer> device;
   std::vector<cellc_view> views;
+};
+
+/// The same, all of them given, without gaps, and there.
+struct ReadyOnGpu : ArraysOnGpu {
+  ReadyOnGpu(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Gpu& gpu)
+      : ArraysOnGpu(kernel, direction, shape, gpu) {
+    Random random(3);
+    draw(random);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i].given = true;
+      upload(i, all[i].dense);
+      views.push_back({reinterpret_cast<void*>(device[i].address()), all[i].info.dtype, 0, nullptr, nullptr});
+    }
+  }
+  /// What the device holds of the arrays that a call writes.
+  std::vector<Bytes> written() {
+    std::vector<Bytes> found;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].info.written) continue;
+      found.emplace_back(all[i].dense.size());
+      gpu.copy_out(found.back().data(), device[i].address(), found.back().size(), 0);
+    }
+    return found;
+  }
+  void clear() {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].info.written) gpu.zero(device[i].address(), all[i].dense.size(), 0);
+  }
 };
 
 class EmulatedGpu : public KeptHandles {

@@ -37,32 +37,9 @@ class ControlsOnGpu : public EmulatedGpu {
     if (kernel) kernels_.push_back(kernel);
     return kernel;
   }
-  /// A call whose arrays lie on the device, all of them given.
-  struct Ready : ArraysOnGpu {
-    Ready(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Emulator& gpu)
-        : ArraysOnGpu(kernel, direction, shape, gpu) {
-      Random random(3);
-      draw(random);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        all[i].given = true;
-        upload(i, all[i].dense);
-        views.push_back({reinterpret_cast<void*>(device[i].address()), all[i].info.dtype, 0, nullptr, nullptr});
-      }
-    }
-    /// What the device holds of the arrays that a call writes.
-    std::vector<Bytes> written() {
-      std::vector<Bytes> found;
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        if (!all[i].info.written) continue;
-        found.emplace_back(all[i].dense.size());
-        gpu.copy_out(found.back().data(), device[i].address(), found.back().size(), 0);
-      }
-      return found;
-    }
-    void clear() {
-      for (std::size_t i = 0; i < all.size(); ++i)
-        if (all[i].info.written) gpu.zero(device[i].address(), all[i].dense.size(), 0);
-    }
+  /// A call that can be compiled beforehand.
+  struct Ready : ReadyOnGpu {
+    using ReadyOnGpu::ReadyOnGpu;
     cellc_status compile() {
       cellc_request request = made();
       return cellc_compile_request(kernel, &request);

@@ -120,12 +120,12 @@ cellc_status NamedCall::run(cellc_direction direction, cellc_report* report, con
   }
   cellc_status status = CELLC_OK;
   if (gpu) gpu->set_capture(captured);
+  void* const stream = stream_on_cpu ? this : nullptr;
   if (gpu || stream_on_cpu) {
-    status = direction == CELLC_FORWARD
-                 ? cellc_forward_on(kernel, &shape, table.data(), count, nullptr, nullptr, report)
+    status = direction == CELLC_FORWARD ? cellc_forward_on(kernel, &shape, table.data(), count, stream, nullptr, report)
              : direction == CELLC_BACKWARD
-                 ? cellc_backward_on(kernel, &shape, table.data(), count, nullptr, forward_status, report)
-                 : cellc_tangent_on(kernel, &shape, table.data(), count, nullptr, forward_status, report);
+                 ? cellc_backward_on(kernel, &shape, table.data(), count, stream, forward_status, report)
+                 : cellc_tangent_on(kernel, &shape, table.data(), count, stream, forward_status, report);
   } else {
     status = direction == CELLC_FORWARD    ? cellc_forward(kernel, &shape, table.data(), count, report)
              : direction == CELLC_BACKWARD ? cellc_backward(kernel, &shape, table.data(), count, forward_status, report)

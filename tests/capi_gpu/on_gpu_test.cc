@@ -311,10 +311,10 @@ TEST_F(OnGpu, DevicesThatThereAreNotAndStreamsOfTheCpu) {
   cellc_kernel* cpu = compile("cpu");
   const cellc_shape s = shape();
   Arrays arrays(cpu, s, nullptr);
-  EXPECT_EQ(cellc_forward_on(cpu, &s, arrays.table.data(), arrays.count(), nullptr, nullptr, nullptr),
+  EXPECT_EQ(cellc_forward_on(cpu, &s, arrays.table.data(), arrays.count(), &arrays, nullptr, nullptr),
             CELLC_WRONG_USAGE);
   EXPECT_NE(std::string(cellc_last_error()).find("has no streams"), std::string::npos);
-  EXPECT_EQ(cellc_run_on(prepare(cpu, s), arrays.table.data(), arrays.count(), nullptr, nullptr, nullptr),
+  EXPECT_EQ(cellc_run_on(prepare(cpu, s), arrays.table.data(), arrays.count(), &arrays, nullptr, nullptr),
             CELLC_WRONG_USAGE);
 }
 

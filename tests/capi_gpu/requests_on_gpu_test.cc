@@ -169,6 +169,64 @@ TEST_F(RequestsOnGpu, ParamsOfSequencesAreQueuedAndRefused) {
   EXPECT_NE(back.named("gradient.W").dense, gradient);
 }
 
+// Sequences of more lengths than a kernel keeps shapes for: nothing is allocated twice, whatever else is called
+// between.
+TEST_F(RequestsOnGpu, ParamsOfSequencesOfManyLengths) {
+  cellc_kernel* kernel = kernel_of(kMixed, CELLC_F64, "sequential");
+  static const std::int64_t offsets[] = {0, 1, 3, 6, 10, 15, 21, 28, 36, 45, 55, 66, 67};
+  cellc_shape shape = shape_of(kLengths, 12, 0);
+  shape.offsets = offsets;
+  for (const cellc_direction direction : {CELLC_FORWARD, CELLC_BACKWARD}) {
+    SCOPED_TRACE(direction);
+    Random random(9);
+    ArraysOnGpu call(kernel, direction, shape, *emulator_);
+    BySequence all(call, random, {"W", "gradient.W", "gradient.a"});
+    ASSERT_EQ(all.run(), CELLC_OK) << cellc_last_error();
+    for (std::int64_t steps = 1; steps <= 9; ++steps) {
+      ArraysOnGpu other(kernel, direction, shape_of(kLengths, 2, steps), *emulator_);
+      other.draw(random);
+      ASSERT_EQ(other.run(false), CELLC_OK) << cellc_last_error();
+    }
+    const Emulator::Counts before = emulator_->counts();
+    ASSERT_EQ(call.again(nullptr), CELLC_OK) << cellc_last_error();
+    EXPECT_EQ(emulator_->counts().allocations, before.allocations);
+    EXPECT_EQ(emulator_->counts().synchronisations, before.synchronisations);
+    EXPECT_GT(emulator_->counts().launches, before.launches);
+    call.stream = reinterpret_cast<void*>(8);
+    emulator_->set_capture(5);
+    EXPECT_EQ(call.again(nullptr), CELLC_OK) << cellc_last_error();
+    emulator_->set_capture(0);
+  }
+}
+
+// Compiling such a call beforehand keeps what all of its lengths need.
+TEST_F(RequestsOnGpu, ParamsOfSequencesOfManyLengthsAreCompiledAhead) {
+  cellc_kernel* kernel = kernel_of(kMixed, CELLC_F64, "sequential");
+  static const std::int64_t offsets[] = {0, 1, 3, 6, 10, 15, 21, 28, 36, 45};
+  cellc_shape shape = shape_of(kLengths, 9, 0);
+  shape.offsets = offsets;
+  Random random(9);
+  ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
+  BySequence all(call, random, {"W"});
+  for (std::size_t i = 0; i < call.all.size(); ++i) {
+    OneArray& a = call.all[i];
+    call.upload(i, a.dense);
+    call.views.push_back({reinterpret_cast<void*>(call.device[i].address()), a.info.dtype,
+                          static_cast<int>(a.lengths.size()), a.lengths.data(), nullptr});
+  }
+  cellc_request request;
+  cellc_request_init(&request);
+  request.shape = &shape;
+  request.arrays = call.views.data();
+  request.count = static_cast<int>(call.views.size());
+  request.on_stream = 1;
+  ASSERT_EQ(cellc_compile_request(kernel, &request), CELLC_OK) << cellc_last_error();
+  const Emulator::Counts before = emulator_->counts();
+  ASSERT_EQ(call.again(nullptr), CELLC_OK) << cellc_last_error();
+  EXPECT_EQ(emulator_->counts().allocations, before.allocations);
+  EXPECT_EQ(emulator_->counts().synchronisations, before.synchronisations);
+}
+
 // Of every sequence before anything is queued for the first: where arrays lie, and where statuses.
 TEST_F(RequestsOnGpu, PlacesOfAllSequencesAreLookedAtFirst) {
   cellc_kernel* kernel = kernel_of(kMixed, CELLC_F64, "sequential");

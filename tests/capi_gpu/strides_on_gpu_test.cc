@@ -170,6 +170,27 @@ TEST_F(StridedOnGpu, ParamsOfSixteenBits) {
     }
 }
 
+// Each type has a kernel of its own that copies, which a graph is not the place to load.
+TEST_F(StridedOnGpu, ParamsOfOneGraphMayDifferInType) {
+  cellc_kernel* kernel = kernel_of(CELLC_F64);
+  const cellc_shape shape = shape_of(kLengths, 2, 5);
+  Random random(5);
+  ArraysOnGpu call(kernel, CELLC_FORWARD, shape, *emulator_);
+  call.draw(random);
+  ASSERT_EQ(call.run(false), CELLC_OK) << cellc_last_error();
+  const GpuBuffer bits(*emulator_, 4 * 3 * 2);  // zeros, which are 0 in both
+  emulator_->zero(bits.address(), bits.bytes(), 0);
+  cellc_view& W = call.views[static_cast<std::size_t>(cellc_array_find(kernel, "W"))];
+  W.data = reinterpret_cast<void*>(bits.address());
+  call.stream = reinterpret_cast<void*>(8);
+  for (const cellc_dtype narrow : {CELLC_BF16, CELLC_F16, CELLC_BF16}) {
+    W.dtype = narrow;
+    emulator_->set_capture(5);
+    EXPECT_EQ(call.again(nullptr), CELLC_OK) << cellc_last_error();
+    emulator_->set_capture(0);
+  }
+}
+
 TEST_F(StridedOnGpu, WhatIsRefusedHasWrittenNothing) {
   cellc_kernel* kernel = kernel_of(CELLC_F64);
   const cellc_shape shape = shape_of(kLengths, 2, 5);

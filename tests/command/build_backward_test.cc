@@ -149,6 +149,31 @@ const char* kEcho =
     "cell echo[d] {\n  state h[d]\n  input x[d]\n  param a[d]\n"
     "  h' = tanh(a*h - 0.2*lag(h, 3) + x + 0.5*lag(x, 2))\n}\n";
 
+// Headers of builds with and without gradients, in one unit: gradients are declared, whichever comes first.
+TEST_F(CommandBuild, AHeaderWithoutGradientsHidesNone) {
+  write("leaky.cell", "cell leaky[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n");
+  struct Case {
+    std::string target, extension, call, as_c, as_cpp;
+  };
+  // What is asked of no memory is refused. CUDA source is not compiled here, only its header.
+  for (const Case& c :
+       {Case{"cpu-object", ".o", "leaky_backward_workspace(0, 0)", "use.c with_cpu-object.o -o use && ./use",
+             "use.c -x none with_cpu-object.o -o use && ./use"},
+        Case{"cuda-source", ".cu", "leaky_cuda_backward_workspace(0, 0, 0)", "-c use.c -o use.o",
+             "-c use.c -o use.o"}}) {
+    build({"leaky.cell", "--target", c.target, "-o", "without_" + c.target + c.extension});
+    build({"leaky.cell", "--target", c.target, "--backward", "-o", "with_" + c.target + c.extension});
+    const std::string with = "#include \"with_" + c.target + ".h\"\n",
+                      without = "#include \"without_" + c.target + ".h\"\n";
+    for (const std::string& headers : {with + without + with, without + with}) {
+      SCOPED_TRACE(headers);
+      write("use.c", headers + "int main(void) { return " + c.call + " == 0; }\n");
+      EXPECT_EQ(shell(kCc + c.as_c), "");
+      EXPECT_EQ(shell(kCpp + "-x c++ " + c.as_cpp), "");
+    }
+  }
+}
+
 TEST_F(CommandBuild, BackwardOfLagsGivesTheGradientsOfRun) {
   write("echo.cell", kEcho);
   const auto wave = [](std::int64_t i) { return 0.4 * std::sin(0.37 * static_cast<double>(i)); };

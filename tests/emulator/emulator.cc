@@ -121,6 +121,7 @@ class EmulatorDevice final : public Emulator {
   }
 
   GpuFunction function(const GpuModule& module, const std::string& name) override {
+    refuse_in_capture("loading a kernel", kFirstOwnStream);  // where drivers load code lazily
     if (!module) throw DeviceError("emulator: an empty module has no kernel " + name);
     auto& loaded = *static_cast<Module*>(module.module.get());
     const auto entry = loaded.object.entry(name);

@@ -8,6 +8,7 @@
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
 #include "compiler/codegen_llvm/print_header.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/ship/aot_backward.h"
 #include "runtime/cuda/ship/print_aot.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/lowered_cell.h"
@@ -101,6 +102,26 @@ TEST(AotHeaders, KnowTheirModules) {
   EXPECT_EQ(copy_of(one, Dtype::F32), copy_of(one, Dtype::F32));
   EXPECT_NE(copy_of(one, Dtype::F32), copy_of(one, Dtype::F64));
   EXPECT_NE(copy_of(one, Dtype::F32), copy_of(other, Dtype::F32));
+}
+
+// What launches kernels is another whole where there are gradients: two of them in one unit are told apart.
+TEST(AotHeaders, WithAndWithoutGradientsHaveGuardsOfTheirOwn) {
+  const oracle::Example& file = oracle::example_named("01_para_gru");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
+  ShipRequest request;
+  request.card = facts_of_architecture("sm_80");
+  request.prefix = "mine";
+  const AotCell shipped(cell.graph, cell.structure, request);
+  const AotBackward backward(cell.graph, shipped, request);
+  const ShipOrigin origin{"cell mine", " * a test\n"};
+  const auto guard_of = [](const std::string& header) {
+    const std::size_t at = header.find("#ifndef ");
+    return header.substr(at, header.find('\n', at) - at);
+  };
+  EXPECT_NE(guard_of(print_module_header(shipped, request, origin, "a", nullptr)),
+            guard_of(print_module_header(shipped, request, origin, "a", &backward)));
+  EXPECT_NE(guard_of(print_library_header(shipped, request, origin, "a", nullptr)),
+            guard_of(print_library_header(shipped, request, origin, "a", &backward)));
 }
 
 TEST(AotHeaders, AModuleOfAnotherBuildIsRefused) {

@@ -23,7 +23,9 @@ bool ViewedCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
   std::vector<CallArray> placed(arrays.begin(), arrays.end());
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (!arrays[i].view) continue;
-    if (packed_[i].bytes() < bytes_of(*arrays[i].view)) return false;
+    const CallView& view = *arrays[i].view;
+    const std::size_t bytes = bytes_of(view);
+    if (packed_[i].bytes() < bytes || (bytes > 0 && !copies_.knows(view.kept, view.given))) return false;
     placed[i] = {packed_[i].address(), 0, 0, nullptr};
   }
   return inner_->knows(placed, status);

@@ -16,6 +16,7 @@
 namespace cellc {
 namespace {
 
+constexpr const char* kNoCompiler = " has no compiler: ";
 constexpr int kOldestMajor = 8;  // Ampere: bf16, asynchronous copies
 
 class GpuDriver final : public Gpu {
@@ -217,7 +218,10 @@ class GpuDriver final : public Gpu {
     int wanted[] = {kCudaMemoryType,         kCudaIsManaged,  kCudaDeviceOrdinal,
                     kCudaIsLegacyIpcCapable, kCudaRangeStart, kCudaRangeBytes};
     void* values[] = {&m.type, &managed, &m.device, &one_piece, &m.start, &m.bytes};
-    m.known = driver_.pointer_get_attributes(6, wanted, values, address) == kCudaSuccess && m.type != 0;
+    const int result = driver_.pointer_get_attributes(6, wanted, values, address);
+    // Of an address that it does not know a driver says so; any other error is not about the address.
+    if (result != kCudaInvalidValue) check(result, [] { return "looking at an array's address"; });
+    m.known = result == kCudaSuccess && m.type != 0;
     m.managed = managed & 1, m.one_piece = one_piece & 1;
     return m;
   }
@@ -298,7 +302,7 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   std::string problem;
   auto nvrtc = Nvrtc::find(driver->major(), problem);
   if (!nvrtc) {
-    reason = fmt::format("{} has no compiler: {}", facts.name, problem);
+    reason = fmt::format("{}{}{}", facts.name, kNoCompiler, problem);
     return nullptr;
   }
   Driver::Handle primary = nullptr;
@@ -315,6 +319,7 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
 bool is_gpu_missing(const std::string& reason) {
   return reason.starts_with("no GPU") || reason.starts_with("no NVIDIA driver");
 }
+bool is_compiler_missing(const std::string& reason) { return reason.find(kNoCompiler) != std::string::npos; }
 
 std::optional<std::string> Gpu::pointer_fault(GpuAddress, std::size_t) { return std::nullopt; }
 

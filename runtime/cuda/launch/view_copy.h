@@ -28,6 +28,8 @@ class ViewCopies {
   };
   /// Types are the same, or `from` is of 16 bits and `to` is not.
   void copy(const Place& to, const Place& from, const std::vector<std::int64_t>& lengths, GpuStream stream);
+  /// Whether a copy between such types was made before, so that another only queues its kernel.
+  bool knows(Dtype to, Dtype from) const;
 
  private:
   Gpu& gpu_;

@@ -106,8 +106,9 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   result.plan = shipped.plan;
   result.functions = {ship.prefix + "_workspace", ship.prefix + "_forward", ship.prefix + "_message",
                       ship.prefix + "_about"};
-  result.forward =
-      array_facts({shipped.cell(), shipped.layout(), storage_of(ship.dtype), ship.steps, ship.prefix, true});
+  const CallStructs structs{shipped.cell(), shipped.layout(), storage_of(ship.dtype), ship.steps, ship.prefix, true};
+  result.forward = array_facts(structs);
+  result.lengths = length_members(structs);
   if (backward) {
     const std::string& p = backward->request().prefix;
     result.functions.insert(result.functions.end(), {p + "_workspace", p, p + "_message", p + "_about"});

@@ -39,6 +39,7 @@ struct BuiltCuda {
   std::string about;
   std::vector<std::string> functions, kernels, plan, architectures;
   std::vector<ArrayFacts> forward, backward;  ///< arrays of calls
+  std::vector<std::string> lengths;           ///< members of their struct
 };
 
 /// Throws UsageError, RequestError, and DeviceError where NVRTC is missing or fails.

@@ -122,10 +122,11 @@ CallStructs structs_of(const AotCell& cell, const ShipRequest& request) {
   return {cell.cell(), cell.layout(), storage_of(request.dtype), request.steps, request.prefix, true};
 }
 
-/// A header's beginning, up to its structs.
-std::string header_head(const AotCell& cell, const ShipRequest& request, const std::string& includes) {
-  return fmt::format("#ifndef {0}\n#define {0}\n\n{1}\n{2}", include_guard(structs_of(cell, request)), includes,
-                     print_result_names());
+/// A header's beginning, up to its structs. `backward`: of a build that has gradients, whose header is another one as a
+/// whole: a compiler refuses both, in the place of passing over one of them.
+std::string header_head(const AotCell& cell, const ShipRequest& request, const std::string& includes, bool backward) {
+  return fmt::format("#ifndef {0}{3}\n#define {0}{3}\n\n{1}\n{2}", include_guard(structs_of(cell, request)), includes,
+                     print_result_names(), backward ? "_BACKWARD" : "");
 }
 
 /// `text` with names of its own: whatever begins with cellc_ or CELLC_ begins with that and a number of the text. A
@@ -260,7 +261,7 @@ std::string print_source_header(const AotCell& cell, const ShipRequest& request,
              "{5}"
              "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
              origin.about, origin.lines, plan_lines(cell), kPromise, p,
-             header_head(cell, request, "#include <stdint.h>\n")) +
+             header_head(cell, request, "#include <stdint.h>\n", false)) +
          print_call_structs(structs_of(cell, request)) + comment_on_calls(p) +
          "/* On the calling thread's current device; stream: a cudaStream_t.\n" +
          print_checked_functions(
@@ -276,9 +277,11 @@ std::string print_source_header(const AotCell& cell, const ShipRequest& request,
              "/* What a result means; what this was compiled from. */\n"
              "const char* {0}_message(int result);\n"
              "const char* {0}_about(void);\n\n"
-             "{1}"
              "#ifdef __cplusplus\n}}\n#endif\n#endif\n",
-             p, backward ? declared_backward(*backward, request, false) : std::string());
+             p) +
+         (backward
+              ? print_behind_header(backward_structs(*backward, request), declared_backward(*backward, request, false))
+              : std::string());
 }
 
 std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
@@ -378,7 +381,7 @@ std::string print_module_header(const AotCell& cell, const ShipRequest& request,
       " * cuda.h and libcuda. {5}_message has words for what a call gives. */\n"
       "{6}",
       origin.about, origin.lines, plan_lines(cell), kPromise, file, p,
-      header_head(cell, request, "#include <cuda.h>\n#include <stdint.h>\n#include <string.h>\n"));
+      header_head(cell, request, "#include <cuda.h>\n#include <stdint.h>\n#include <string.h>\n", backward != nullptr));
   text += print_call_structs(structs_of(cell, request));
   if (backward) text += print_backward_arrays(backward_structs(*backward, request));
   // What kernels take stands in a namespace, which C has not.
@@ -406,7 +409,7 @@ std::string print_library_header(const AotCell& cell, const ShipRequest& request
              "{6}"
              "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
              origin.about, origin.lines, plan_lines(cell), kPromise, file, p,
-             header_head(cell, request, "#include <stdint.h>\n")) +
+             header_head(cell, request, "#include <stdint.h>\n", backward != nullptr)) +
          print_call_structs(structs) +
          fmt::format(
              "/* How many devices there are. Where it is 0, reason, which may be null, says why: there is no driver, "

@@ -1,5 +1,8 @@
 #include "fake_driver.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,14 +12,23 @@ extern "C" {
 FakeDriverState fake_driver_state;
 static FakeDriverState& state = fake_driver_state;
 
+// As a driver in a forked child: it has to be initialised anew, and cannot be.
+static pid_t owner;
+static bool forked() { return owner != 0 && owner != getpid(); }
+
 static int result_of(const char* function) {
+  if (forked()) return 3;
   const auto found = state.fail.find(function);
   return found == state.fail.end() ? 0 : found->second;
 }
 // What needs the context tells when it is not current.
-static int on_context(const char* function) { return state.current ? result_of(function) : 201; }
+static int on_context(const char* function) { return forked() ? 3 : state.current ? result_of(function) : 201; }
 
-int cuInit(unsigned) { return state.init_result; }
+int cuInit(unsigned) {
+  if (forked()) return 3;
+  owner = getpid();
+  return state.init_result;
+}
 int cuDriverGetVersion(int* version) { return *version = state.version, 0; }
 int cuGetErrorName(int error, const char** name) {
   switch (error) {
@@ -59,10 +71,10 @@ int cuDevicePrimaryCtxRetain(void** context, int) {
   if (const int result = result_of("cuDevicePrimaryCtxRetain")) return result;
   return ++state.contexts, *context = &state, 0;
 }
-int cuDevicePrimaryCtxRelease_v2(int) { return --state.contexts, 0; }
-int cuCtxGetCurrent(void** context) { return *context = state.current, 0; }
-int cuCtxPushCurrent_v2(void* context) { return state.current = context, 0; }
-int cuCtxPopCurrent_v2(void** context) { return *context = state.current, state.current = nullptr, 0; }
+int cuDevicePrimaryCtxRelease_v2(int) { return forked() ? 3 : (--state.contexts, 0); }
+int cuCtxGetCurrent(void** context) { return forked() ? 3 : (*context = state.current, 0); }
+int cuCtxPushCurrent_v2(void* context) { return forked() ? 3 : (state.current = context, 0); }
+int cuCtxPopCurrent_v2(void** context) { return forked() ? 3 : (*context = state.current, state.current = nullptr, 0); }
 
 int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
   if (const int result = on_context("cuModuleLoadDataEx")) return result;
