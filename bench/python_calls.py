@@ -83,6 +83,34 @@ def main():
     row("torch, both, of a function that does nothing", least(
         lambda: torch.autograd.grad(list(Nothing.apply(*tensors)), tensors, ones)
     ))  # fmt: skip
+    operators(torch, function, given, ones)
+
+
+def operators(torch, function, given, ones):
+    """As graphs have them; CELLC_TORCH_OPERATORS=python leaves out the library in C++."""
+    from cellc.operator_library import LOADED
+
+    print("operators:", "the library in C++" if LOADED else "in Python")
+    tensors = [tensor.detach() for tensor in given.values()]
+    run, told = torch.ops.cellc.forward.default, (function.number, ",".join(given), False, False, None, None)
+    with torch.no_grad():
+        row("the operator, no gradients", least(lambda: run(tensors, *told)))
+    plain = torch.ops.cellc.plain_forward.default
+    with torch.no_grad():
+        row("the operator that graphs have", least(lambda: plain(tensors, *told)))
+    back, states = torch.ops.cellc.backward.default, run(tensors, *told)[: len(function.states)]
+    needed = [True for _ in tensors]
+    with torch.no_grad():
+        row("the operator of gradients", least(lambda: back(tensors, states, ones, needed, *told)))
+    compiled = torch.compile(lambda g: function(g)[0], backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        row("compiled (aot_eager), no gradients", least(lambda: compiled(given)))
+    row("compiled, forward", least(lambda: compiled(given)))
+    leaves = list(given.values())
+    row("compiled, forward and backward", least(lambda: torch.autograd.grad(compiled(given), leaves, ones[0])))
+    sigmoid, x = torch.compile(torch.sigmoid, backend="aot_eager", fullgraph=True), tensors[0]
+    with torch.no_grad():
+        row("of a single sigmoid, no gradients", least(lambda: sigmoid(x)))
 
 
 if __name__ == "__main__":

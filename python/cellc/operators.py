@@ -1,19 +1,25 @@
 """Runs as operators of torch, ``cellc::forward`` and ``cellc::backward``: what torch.compile and torch.export put in the
 place of a call. Eager calls do not come here, because an operator costs more than a small run.
 
-An operator takes the number of a ``Function``, names and tensors, and lengths that no tensor says.
+An operator takes the number of a ``Function``, names and tensors, and lengths that no tensor says. ``cellc::plain_forward`` is
+the forward run without a gradient, which is what remains in a graph when its gradients are derived: the formula of a
+gradient is Python's, and asked for in each call of ``cellc::forward``, which takes longer than a small run.
+
+What they do is here in Python. Where there is the library of operators (operator_library.py), it makes those calls that are
+like an earlier one, and hands others on to ``cellc::forward_in_python`` and ``cellc::backward_in_python``.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 
+from . import _core, operator_library
 from .tensors import DTYPES
-from .torch import FUNCTIONS, Call
+from .torch import FUNCTIONS, Call, _Gradients
 
 
 @lru_cache(maxsize=None)
@@ -36,7 +42,10 @@ def _call(
     made = FUNCTIONS[function]
     keys, lead = _order(function, names)
     if offsets is None:
-        return made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals)
+        call = made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals)
+        if operator_library.LOADED:
+            _core.know_call(function, names, finals, reverse, length, call.tensor_call)
+        return call
     return made._call(keys, tensors, lead, {}, (None, length, made.sizes or None, offsets, reverse), finals)
 
 
@@ -44,11 +53,11 @@ def _call(
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 _LIBRARY = torch.library.Library("cellc", "DEF")
 _LENGTHS = "int function, str names, bool finals, bool reverse, Tensor? offsets, SymInt? length"
-_LIBRARY.define(f"forward(Tensor[] tensors, {_LENGTHS}) -> Tensor[]", tags=_TAGS)
-_LIBRARY.define(
-    f"backward(Tensor[] tensors, Tensor[] states, Tensor?[] cotangents, bool[] needed, {_LENGTHS}) -> Tensor[]",
-    tags=_TAGS,
-)
+_ARGUMENTS = {
+    "forward": f"(Tensor[] tensors, {_LENGTHS}) -> Tensor[]",
+    "plain_forward": f"(Tensor[] tensors, {_LENGTHS}) -> Tensor[]",
+    "backward": f"(Tensor[] tensors, Tensor[] states, Tensor?[] cotangents, bool[] needed, {_LENGTHS}) -> Tensor[]",
+}
 
 
 def _forward(
@@ -80,9 +89,34 @@ def _backward(
     return [g for g in call.backward((*tensors, *states), tuple(cotangents), tuple(needed)) if g is not None]
 
 
-for _device in ("CPU", "CUDA"):
-    _LIBRARY.impl("forward", _forward, _device)
-    _LIBRARY.impl("backward", _backward, _device)
+def _keeping_errors(function: Callable[..., List[Tensor]]) -> Callable[..., List[Tensor]]:
+    """For the library, which alone may throw them: torch's stable ABI hands on no exceptions of Python."""
+
+    def call(*arguments: Any) -> List[Tensor]:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            _core.keep_operator_error(f"{type(error).__name__}: {error}")
+            return []
+
+    return call
+
+
+def _register(name: str, function: Callable[..., List[Tensor]]) -> None:
+    for device in ("CPU", "CUDA"):
+        _LIBRARY.impl(name, function, device)
+
+
+for _name, _schema in _ARGUMENTS.items():
+    _LIBRARY.define(_name + _schema, tags=_TAGS)
+for _name, _function in (("forward", _forward), ("backward", _backward)):
+    if operator_library.LOADED:
+        _LIBRARY.define(f"{_name}_in_python{_ARGUMENTS[_name]}", tags=_TAGS)
+        _register(f"{_name}_in_python", _keeping_errors(_function))
+    else:
+        _register(_name, _function)
+if not operator_library.LOADED:
+    _register("plain_forward", _forward)
 
 
 class _Shapes:
@@ -129,6 +163,7 @@ def _declared(cell: Any, name: str) -> tuple[Sequence[str], str]:
 
 
 @torch.library.register_fake("cellc::forward", lib=_LIBRARY)
+@torch.library.register_fake("cellc::plain_forward", lib=_LIBRARY)
 def _(tensors, function, names, finals, reverse, offsets, length):  # type: ignore[no-untyped-def]
     made = FUNCTIONS[function]
     cell = made.cell
@@ -151,28 +186,41 @@ def _(tensors, states, cotangents, needed, function, names, finals, reverse, off
     return [torch.empty_like(t, memory_format=torch.contiguous_format) for t, need in zip(tensors, needed) if need]
 
 
-def _setup(ctx: Any, inputs: Any, output: Any) -> None:
-    tensors, function, names, finals, reverse, offsets, length = inputs
-    ctx.given = (function, names, finals, reverse, length)
-    ctx.count = len(tensors)
-    ctx.states = len(FUNCTIONS[function].states)
-    ctx.packed = offsets is not None
-    states = output[: ctx.states]
-    ctx.save_for_backward(*tensors, *states, *([offsets] if ctx.packed else []))
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, told: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        results = torch.ops.cellc.plain_forward(tensors, *told)
+        function, names, finals, reverse, offsets, length = told
+        ctx.told = (function, names, finals, reverse, length)
+        ctx.count = len(tensors)
+        ctx.states = len(FUNCTIONS[function].states)
+        ctx.packed = offsets is not None
+        ctx.save_for_backward(*tensors, *results[: ctx.states], *([offsets] if ctx.packed else []))
+        ctx.set_materialize_grads(False)
+        return tuple(results)
 
-
-def _gradients(ctx: Any, cotangents: Sequence[Optional[Tensor]]) -> Any:
-    function, names, finals, reverse, length = ctx.given
-    saved = ctx.saved_tensors
-    tensors, states = saved[: ctx.count], saved[ctx.count : ctx.count + ctx.states]
-    offsets = saved[-1] if ctx.packed else None
-    needed = list(ctx.needs_input_grad[0])
-    found = iter(
-        torch.ops.cellc.backward(
-            tensors, states, cotangents, needed, function, names, finals, reverse, offsets, length
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Optional[Tensor]) -> Any:
+        function, names, finals, reverse, length = ctx.told
+        saved = ctx.saved_tensors
+        tensors, states = saved[: ctx.count], saved[ctx.count : ctx.count + ctx.states]
+        offsets = saved[-1] if ctx.packed else None
+        if torch.is_grad_enabled():  # of somebody who differentiates the gradient: cellc::backward has no formula of its own
+            call = _call(tensors, function, names, finals, reverse, offsets, length)
+            return _Gradients.apply(call, ctx.needs_input_grad, *tensors, *states, *cotangents)
+        needed = list(ctx.needs_input_grad[1:])
+        found = iter(
+            torch.ops.cellc.backward(
+                tensors, states, cotangents, needed, function, names, finals, reverse, offsets, length
+            )
         )
-    )
-    return [next(found) if need else None for need in needed], None, None, None, None, None, None
+        return None, *(next(found) if need else None for need in needed)
 
 
-torch.library.register_autograd("cellc::forward", _gradients, setup_context=_setup, lib=_LIBRARY)
+def _differentiable(tensors: Sequence[Tensor], *told: Any) -> Sequence[Tensor]:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return list(_Differentiable.apply(told, *tensors))
+    return torch.ops.cellc.plain_forward(tensors, *told)
+
+
+_LIBRARY.impl("forward", _differentiable, "Autograd")

@@ -20,7 +20,7 @@ except ImportError as error:
     raise ImportError("cellc.torch and cellc.nn need torch: pip install 'cellc[torch]'", name="torch") from None
 from torch import is_autocast_enabled, is_grad_enabled
 from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_compiling
 
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError
@@ -58,7 +58,7 @@ class Call:
 
     __slots__ = (
         "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names", "rows",
-        "states", "unknown",
+        "states", "tensor_call", "unknown",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +73,7 @@ class Call:
     ):
         call = TensorCall(kernel, names, constants, maker, lengths, finals)
         self.forward, self.backward, self.curvature = call.forward, call.backward, call.curvature
+        self.tensor_call = call
         self.kernel = kernel
         self.maker = maker
         self.names = names
@@ -210,7 +211,7 @@ class Function:
             named = {**tensors, **named} if named or type(tensors) is not dict else tensors
         if is_autocast_enabled("cuda") or is_autocast_enabled("cpu"):
             named = self._under_autocast(named)
-        if is_dynamo_compiling():
+        if is_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         names, given, constants, lead, requires_grad = sort_tensors(named, self._inputs)
         if lead >= 0 and not constants and offsets is None and _are_numbers(sizes):

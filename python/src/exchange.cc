@@ -14,7 +14,7 @@ struct Table {
   Header header;
   void *allocate, *own, *give;
   int (*read)(void* tensor, DLTensor* result);  ///< may be null
-  void* current_stream;
+  int (*stream)(std::int32_t device_type, std::int32_t number, void** result);
 };
 
 }  // namespace
@@ -25,7 +25,15 @@ TensorExchange::TensorExchange(nb::handle type) {
   const auto* header = static_cast<const Header*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
   if (!header) PyErr_Clear();
   while (header && header->major != 1) header = header->earlier;
-  if (header) read_ = reinterpret_cast<const Table*>(header)->read;
+  if (!header) return;
+  read_ = reinterpret_cast<const Table*>(header)->read;
+  stream_ = reinterpret_cast<const Table*>(header)->stream;
+}
+
+void* TensorExchange::stream(int gpu) const {
+  void* stream = nullptr;
+  if (stream_(kDLCuda, gpu, &stream) != 0) throw nb::python_error();
+  return stream;
 }
 
 int DLTensor::cellc_dtype() const {
@@ -39,16 +47,6 @@ int DLTensor::cellc_dtype() const {
 int DLTensor::cellc_device() const {
   if (device.type == kDLCpu || device.type == kDLCudaHost) return kHost;
   return device.type == kDLCuda ? device.number : kElsewhere;
-}
-
-bool DLTensor::is_dense() const {
-  if (!strides) return true;
-  std::int64_t next = 1;
-  for (int i = rank - 1; i >= 0; --i) {
-    if (shape[i] > 1 && strides[i] != next) return false;
-    next *= shape[i];
-  }
-  return true;
 }
 
 }  // namespace cellc::python

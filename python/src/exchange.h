@@ -4,36 +4,11 @@
 // needed.
 #include <nanobind/nanobind.h>
 
-#include <cstdint>
+#include "dlpack.h"
 
 namespace nb = nanobind;
 
 namespace cellc::python {
-
-struct DLDevice {
-  std::int32_t type, number;
-};
-inline constexpr std::int32_t kDLCpu = 1, kDLCuda = 2, kDLCudaHost = 3;
-
-struct DLDataType {
-  std::uint8_t code, bits;
-  std::uint16_t lanes;
-};
-
-/// A tensor that someone else owns, as long as it is not changed.
-struct DLTensor {
-  void* data;
-  DLDevice device;
-  std::int32_t rank;
-  DLDataType dtype;
-  std::int64_t *shape, *strides;  ///< in entries; strides may be null: no gaps
-  std::uint64_t byte_offset;
-
-  std::byte* first() const { return static_cast<std::byte*>(data) + byte_offset; }
-  int cellc_dtype() const;   ///< or kOtherDtype
-  int cellc_device() const;  ///< kHost, the number of a GPU, or kElsewhere
-  bool is_dense() const;     ///< lies row-major without gaps
-};
 
 class TensorExchange {
  public:
@@ -44,9 +19,12 @@ class TensorExchange {
   bool exists() const { return read_ != nullptr; }
   /// Whether `tensor` could be read: one of torch.Tensor itself or its parameters, which has memory.
   bool read(PyObject* tensor, DLTensor& result) const { return read_(tensor, &result) == 0 || (PyErr_Clear(), false); }
+  /// The stream that work is queued on now, of a GPU. Where exists().
+  void* stream(int gpu) const;
 
  private:
   int (*read_)(void*, DLTensor*) = nullptr;
+  int (*stream_)(std::int32_t, std::int32_t, void**) = nullptr;
 };
 
 }  // namespace cellc::python

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include "faults.h"
+#include "known_calls.h"
 #include "run.h"
 
 namespace nb = nanobind;
@@ -138,6 +139,9 @@ NB_MODULE(_core, module) {
     torch_types() = {tensor, parameter, dtypes, empty_like, TensorExchange(tensor)};
   });
   module.def("sort_tensors", &sort_tensors);
+  module.def("know_call", &know_call, "function"_a, "names"_a, "finals"_a, "reverse"_a, "length"_a.none(), "call"_a);
+  module.def("keep_operator_error", &keep_operator_error);
+  module.def("operator_table", [] { return reinterpret_cast<std::uintptr_t>(&operator_table()); });
   nb::class_<Kernel>(module, "Kernel")
       .def("__init__", &make_kernel, "source"_a, nb::kw_only(), "is_file"_a, "cell"_a, "dtype"_a, "device"_a, "cpu"_a,
            "solver"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a)

@@ -1,5 +1,5 @@
 #pragma once
-// Calls on tensors that are like an earlier one: the same names, shapes without gaps, dtypes and device. Everything but
+// Calls on tensors that are like an earlier one: the same names, shapes, strides, dtypes and device. Everything but
 // addresses is known of them, so that they cost little beside what torch takes for their results.
 #include <list>
 #include <memory>
@@ -25,14 +25,16 @@ struct RecipeKey {
 struct Recipe {
   struct Read {
     int number;  ///< of the array
-    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> shape, strides;
     int dtype, device;
+
+    bool is_dense() const;
   };
   struct Made {
     int number;
-    nb::object shape;
+    std::vector<std::int64_t> shape;
     int dtype;
-    int like;  ///< the tensor that it is as, in shape and dtype; -1: none
+    int like;  ///< the tensor that it is as, in shape and dtype, both without gaps; -1: none
   };
 
   RecipeKey key;
@@ -45,17 +47,21 @@ struct Recipe {
   std::shared_ptr<cellc_call> prepared;  ///< null: none
 
   cellc_shape shape() const;
-  /// The results of a call, and where they and the tensors lie. `maker` as of CallArrays.
-  nb::tuple make(const std::vector<PyObject*>& tensors, const std::vector<DLTensor>& read, const nb::object& maker,
+  /// The arrays of a call, those that it reads where its tensors lie.
+  std::vector<cellc_array> places(const std::vector<DLTensor>& read) const;
+  /// The results of a call as tensors of Python, placed. `maker` as of CallArrays.
+  nb::tuple make(const std::vector<PyObject*>& tensors, const nb::object& maker,
                  std::vector<cellc_array>& places) const;
 };
 
 /// Kept by a kernel, the last few of them. Needs the GIL.
 class Recipes {
  public:
-  /// Null: there was no such call yet, or tensors are not as torch itself makes them.
+  /// Null: there was no such call yet, or tensors are not as torch itself makes them. Fills `read`.
   std::shared_ptr<const Recipe> find(const RecipeKey& key, const std::vector<PyObject*>& tensors,
                                      std::vector<DLTensor>& read) const;
+  /// Null: there was no such call yet.
+  std::shared_ptr<const Recipe> find(const RecipeKey& key, const std::vector<DLTensor>& read) const;
   void keep(std::shared_ptr<const Recipe> recipe) const;
 
  private:

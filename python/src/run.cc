@@ -112,7 +112,7 @@ class DirectedRun {
   const Given& value(std::size_t i) const { return given_[i]; }
   std::size_t count() const { return given_.size(); }
   nb::object write(const ArrayInfo& info) {
-    made_.push_back({info.number, shape_tuple(sizes_.expected(info)), info.dtype, -1});
+    made_.push_back({info.number, sizes_.expected(info), info.dtype, -1});
     return arrays_.write(info);
   }
   /// What was written, in order.
@@ -161,12 +161,15 @@ struct PlacedCall {
   void* stream;
   cellc_call* prepared;  ///< or null
 
+  /// Without the GIL.
+  cellc_status run_forward(cellc_report* report) const;
+  cellc_status run_backward() const;
+  /// With it, for the time of which others have it.
   cellc_status forward(cellc_report* report) const;
   void backward() const;
 };
 
-cellc_status PlacedCall::forward(cellc_report* report) const {
-  const nb::gil_scoped_release others_run;
+cellc_status PlacedCall::run_forward(cellc_report* report) const {
   if (prepared) {
     const auto start = std::chrono::steady_clock::now();
     const cellc_status status = cellc_run(prepared, arrays, count);
@@ -179,16 +182,22 @@ cellc_status PlacedCall::forward(cellc_report* report) const {
   return cellc_forward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, report);
 }
 
+cellc_status PlacedCall::run_backward() const {
+  if (prepared) return cellc_run(prepared, arrays, count);
+  if (!kernel.on_gpu()) return cellc_backward(kernel.handle(), &shape, arrays, count, nullptr, nullptr);
+  return cellc_backward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, nullptr);
+}
+
+cellc_status PlacedCall::forward(cellc_report* report) const {
+  const nb::gil_scoped_release others_run;
+  return run_forward(report);
+}
+
 void PlacedCall::backward() const {
   cellc_status status;
   {
     const nb::gil_scoped_release others_run;
-    if (prepared)
-      status = cellc_run(prepared, arrays, count);
-    else if (kernel.on_gpu())
-      status = cellc_backward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, nullptr);
-    else
-      status = cellc_backward(kernel.handle(), &shape, arrays, count, nullptr, nullptr);
+    status = run_backward();
   }
   check(status);
 }
@@ -217,24 +226,25 @@ void read_results(const Kernel& kernel, const RunRequest& request, const nb::tup
 
 /// That tensors are on.
 void* stream_of(const Kernel& kernel, const nb::object& maker) {
-  return kernel.on_gpu() ? reinterpret_cast<void*>(nb::cast<std::uintptr_t>(maker.attr("stream")())) : nullptr;
+  if (!kernel.on_gpu()) return nullptr;
+  if (torch_types().exchange.exists()) return torch_types().exchange.stream(kernel.gpu());
+  return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(maker.attr("stream")()));
 }
 
 bool is_true_at(const nb::tuple& tuple, std::size_t i) {
   return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i)) == Py_True;
 }
 
-/// Makes a call again, with other tensors.
+/// A call again, with other tensors.
+PlacedCall placed(const Kernel& kernel, const Recipe& recipe, const std::vector<cellc_array>& places, void* stream) {
+  return {kernel, recipe.shape(), places.data(), static_cast<int>(places.size()), stream, recipe.prepared.get()};
+}
+
 nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, const std::vector<PyObject*>& tensors,
                  const std::vector<DLTensor>& read, const nb::object& maker) {
-  std::vector<cellc_array> places;
-  const nb::tuple results = recipe.make(tensors, read, maker, places);
-  const PlacedCall call{kernel,
-                        recipe.shape(),
-                        places.data(),
-                        static_cast<int>(places.size()),
-                        stream_of(kernel, maker),
-                        recipe.prepared.get()};
+  std::vector<cellc_array> places = recipe.places(read);
+  const nb::tuple results = recipe.make(tensors, maker, places);
+  const PlacedCall call = placed(kernel, recipe, places, stream_of(kernel, maker));
   if (recipe.key.direction == CELLC_BACKWARD)
     call.backward();
   else if (const cellc_status status = call.forward(nullptr); status != CELLC_NOT_CONVERGED)
@@ -269,10 +279,13 @@ void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key
   const cellc_array* arrays = run.arrays().data();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Given& given = run.value(i);
-    const cellc_array& array = arrays[given.info->number];
-    if (given.object.ptr() != tensors[i] || array.sequence_stride != 0 || array.step_stride != 0) return;
+    if (given.object.ptr() != tensors[i]) return;
     const View& view = given.held.view;
-    recipe->reads.push_back({given.info->number, {view.shape, view.shape + view.rank}, view.dtype, view.device});
+    recipe->reads.push_back({given.info->number,
+                             {view.shape, view.shape + view.rank},
+                             {view.strides, view.strides + view.rank},
+                             view.dtype,
+                             view.device});
   }
   for (const nb::handle result : results) {
     recipe->results.push_back(result.is_none() ? -1 : static_cast<int>(recipe->made.size()));
@@ -281,7 +294,7 @@ void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key
   for (Recipe::Made& made : recipe->made)
     for (std::size_t i = 0; i < recipe->reads.size() && made.like < 0; ++i) {
       const Recipe::Read& read = recipe->reads[i];
-      if (read.dtype == made.dtype && shape_tuple(read.shape).equal(made.shape)) made.like = static_cast<int>(i);
+      if (read.dtype == made.dtype && read.shape == made.shape && read.is_dense()) made.like = static_cast<int>(i);
     }
   recipe->key = key;
   recipe->arrays.assign(arrays, arrays + run.arrays().count());
@@ -438,6 +451,28 @@ nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangen
     for (std::size_t i = before; i < needed.size(); ++i)
       if (!list[i].is_none()) list[i] = request.maker.attr("fit")(list[i], request.tensors[i - before]);
   return nb::tuple(list);
+}
+
+Repeated TensorCall::repeat_operator(const OperatorCall& asked, const OperatorResults& results) const {
+  if (!key_) return Repeated::Unknown;
+  RecipeKey key = *key_;
+  key.direction = asked.backward ? CELLC_BACKWARD : CELLC_FORWARD;
+  key.wanted = asked.backward ? asked.wanted : std::uint64_t{finals_};
+  key.cotangents = asked.cotangents;
+  const std::vector<DLTensor> read(asked.tensors, asked.tensors + asked.count);
+  const auto recipe = kernel_.recipes().find(key, read);
+  if (!recipe) return Repeated::Unknown;
+  std::vector<cellc_array> places = recipe->places(read);
+  const PlacedCall call = placed(kernel_, *recipe, places, stream_of(kernel_, request_.maker));
+  const nb::gil_scoped_release others_run;
+  for (const Recipe::Made& made : recipe->made) {
+    void*& data = places[static_cast<std::size_t>(made.number)].data;
+    const int rank = static_cast<int>(made.shape.size());
+    if (results.make(results.context, made.shape.data(), rank, made.dtype, &data) != 0) return Repeated::Failed;
+  }
+  const cellc_status status = asked.backward ? call.run_backward() : call.run_forward(nullptr);
+  const bool done = status == CELLC_OK || (status == CELLC_NOT_CONVERGED && !asked.backward);
+  return done ? Repeated::Done : Repeated::Failed;
 }
 
 nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& moved) const {

@@ -1,6 +1,7 @@
 #pragma once
 // Runs of a kernel on arrays by name: forward, backward, along a tangent. Other threads of Python run meanwhile.
 #include "call_sizes.h"
+#include "operator_calls.h"
 #include "recipes.h"
 
 namespace cellc::python {
@@ -27,6 +28,9 @@ struct Derivatives {
 nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict states, const Derivatives& cotangents,
                    nb::object wanted);
 
+/// Unknown: a call is like none that was made.
+enum class Repeated { Unknown, Failed, Done };
+
 /// All of a call on tensors but the tensors, for many of them, at less cost.
 class TensorCall {
  public:
@@ -41,6 +45,9 @@ class TensorCall {
   /// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
   /// for those that do not; and how results move.
   nb::tuple curvature(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& moved) const;
+  /// A call that an operator of torch is asked for, on tensors that need not be Python's. What it failed of, the same
+  /// call by the methods above says.
+  Repeated repeat_operator(const OperatorCall& asked, const OperatorResults& results) const;
 
  private:
   RunRequest request(const nb::tuple& tensors) const;

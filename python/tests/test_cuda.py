@@ -77,6 +77,32 @@ def test_work_is_queued_on_the_current_stream(gru):
     assert torch.equal(h, expected)
 
 
+def test_operators_run_on_the_current_stream(gru):
+    """Repeated calls, too, which the library of operators makes without Python."""
+    given = {name: t.cuda() for name, t in given_to(gru, 8, 2048, 256, np.float32).items()}
+    told = (gru.number, ",".join(given), False, False, None, None)
+
+    def run(given):
+        (h,) = torch.ops.cellc.plain_forward(list(given.values()), *told)
+        return h, *torch.ops.cellc.backward(list(given.values()), [h], [h], [True] * len(given), *told)
+
+    for _ in range(3):
+        expected = run(given)
+    torch.cuda.synchronize()
+    for _ in range(2):
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            late = {name: torch.zeros_like(t) for name, t in given.items()}
+            torch.cuda._sleep(20_000_000)
+            for name, t in given.items():
+                late[name].copy_(t)
+            results = run(late)
+        side.synchronize()
+        for a, b in zip(results, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+            assert a.device == b.device
+
+
 def test_forward_and_backward_are_captured(gru):
     tensors = {name: t.cuda().requires_grad_() for name, t in given_to(gru, 4, 512, 64, np.float32).items()}
     side = torch.cuda.Stream()
