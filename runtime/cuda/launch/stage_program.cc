@@ -282,8 +282,7 @@ int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant) {
 
 bool StageProgram::shifts(const std::map<AxisId, std::int64_t>& sizes) {
   const cellc_stage& stage = code(sizes).tables.stage;
-  // Rows of few channels come in pieces of several steps, which are aligned as long as nothing is shifted. Scans have
-  // threads that share entries copy steps apart; walks do not.
+  // Rows of few channels come in pieces of several steps, aligned where nothing is shifted; scans share copies.
   return (!stage_.sums.empty() || !cellc_shares_inputs(&stage)) && stage.step_inputs < 31 &&
          channels(sizes) * storage_bytes() >= 16;
 }
@@ -421,24 +420,25 @@ cellc_variant StageProgram::variant_for(Code& code, Described& d, const cellc_la
   return variant;
 }
 
-std::int64_t StageProgram::accumulated_parts(const StageRun& run, const CudaPlan& plan) {
+cellc_variant StageProgram::variant_of(const StageRun& run, const CudaPlan& plan, Described& d) {
   Code& code = this->code(run.sizes);
-  Described d = describe(run);
-  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
+  d = describe(run);
   cellc_plan numbers = host_plan(plan);
-  const cellc_variant variant = variant_for(code, d, axes, numbers);
+  return variant_for(code, d, cellc_merge_axes(&code.tables.stage, &d.run), numbers);
+}
+
+std::int64_t StageProgram::accumulated_parts(const StageRun& run, const CudaPlan& plan) {
+  Described d;
+  const cellc_variant variant = variant_of(run, plan, d);
   return variant.kernel == CELLC_SCAN
-             ? run.sequences * cellc_scan_tiles(&code.tables.stage, &d.run, &variant) * variant.warps
+             ? run.sequences * cellc_scan_tiles(&code(run.sizes).tables.stage, &d.run, &variant) * variant.warps
              : run.sequences;
 }
 
 std::int64_t StageProgram::outer_parts(const StageRun& run, const CudaPlan& plan) {
-  Code& code = this->code(run.sizes);
-  Described d = describe(run);
-  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
-  cellc_plan numbers = host_plan(plan);
-  const cellc_variant variant = variant_for(code, d, axes, numbers);
-  return cellc_outer_parts(&code.tables.stage, d.run.lengths, variant.width);
+  Described d;
+  const cellc_variant variant = variant_of(run, plan, d);
+  return cellc_outer_parts(&code(run.sizes).tables.stage, d.run.lengths, variant.width);
 }
 
 void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
@@ -492,6 +492,16 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
     gpu_.zero(bad_.address() + sequences * 8, sequences * 4, stream);
     at.bad = bad_.address();
   }
+  launch(k, stage, d, axes, numbers, variant, at, tolerance, run.absolute.empty() ? nullptr : run.absolute.data(),
+         stream);
+  if (variant.kept) add_parts(k, d, run, variant, stream);
+  if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
+    rewalk(code, d, axes, numbers, variant, at, stream);
+}
+
+void StageProgram::launch(const Compiled& k, const cellc_stage& stage, const Described& d, const cellc_lane_axes& axes,
+                          const cellc_plan& numbers, const cellc_variant& variant, const cellc_scratch& at,
+                          double tolerance, const double* absolute, GpuStream stream) {
   const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &variant, k.resident);
   GpuLaunch launch;
   launch.grid.x = grid.blocks;
@@ -502,26 +512,20 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   launch.cluster = std::max(1u, grid.cluster);
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
-  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance,
-                       run.absolute.empty() ? nullptr : run.absolute.data(), room.data());
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, absolute, room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
-  if (variant.kept) add_parts(k, d, run, variant, stream);
-  if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
-    rewalk(code, d, axes, numbers, variant, at, stream);
 }
 
 /// What blocks have left of sums over the outermost channels, into the first of those parts.
 void StageProgram::add_parts(const Compiled& k, const Described& d, const StageRun& run, const cellc_variant& variant,
                              GpuStream stream) {
-  constexpr unsigned kThreads = 256;
   int parts = static_cast<int>(cellc_outer_parts(&code(run.sizes).tables.stage, d.run.lengths, variant.width));
   long long entries = run.outer_part;
   if (parts < 2 || entries == 0) return;
   GpuLaunch launch;
-  launch.grid.x = static_cast<unsigned>(
-      std::clamp<std::int64_t>((entries + kThreads - 1) / kThreads, 1, 16 * gpu_.facts().multiprocessors));
-  launch.block.x = kThreads;
+  launch.grid.x = static_cast<unsigned>(std::min<long long>((entries + 255) / 256, 16 * gpu_.facts().multiprocessors));
+  launch.block.x = 256;
   launch.stream = stream;
   launch.early = true;
   const std::size_t first = stage_.sums.size() - static_cast<std::size_t>(stage_.outer);
@@ -543,17 +547,7 @@ void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes,
   walk.lockstep = 0;  // warps end at once where nothing is marked
   walk.rewalks = scan.channels;
   const Compiled& k = kernel(code, walk);
-  const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &walk, k.resident);
-  GpuLaunch launch;
-  launch.grid.x = grid.blocks;
-  launch.block.x = grid.threads;
-  launch.shared_bytes = walk.shared_bytes;
-  launch.stream = stream;
-  launch.early = true;
-  std::vector<std::uint64_t> room(argument_words(stage));
-  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &walk, &at, grid, 0, nullptr, room.data());
-  void* argument = room.data();
-  gpu_.launch(k.function, launch, &argument);
+  launch(k, stage, d, axes, numbers, walk, at, 0, nullptr, stream);
 }
 
 CudaOutcome StageProgram::outcome(GpuStream stream) {

@@ -172,11 +172,15 @@ class StageProgram {
   Compiled& kernel(Code& code, const cellc_variant& variant);
   GpuSource source(const Code& code, const cellc_variant& variant) const;
   Described describe(const StageRun& run) const;
+  void launch(const Compiled& k, const cellc_stage& stage, const Described& d, const cellc_lane_axes& axes,
+              const cellc_plan& numbers, const cellc_variant& variant, const cellc_scratch& at, double tolerance,
+              const double* absolute, GpuStream stream);
   void add_parts(const Compiled& k, const Described& d, const StageRun& run, const cellc_variant& variant,
                  GpuStream stream);
   /// The kernel for a run by this plan, which may have to be another one.
   void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
               const cellc_scratch& at, GpuStream stream);
+  cellc_variant variant_of(const StageRun& run, const CudaPlan& plan, Described& d);
   cellc_variant variant_for(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan& numbers);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 
