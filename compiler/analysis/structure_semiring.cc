@@ -205,10 +205,12 @@ class SemiringRecogniser {
     }
   }
 
-  static std::optional<Terms> joined(std::optional<Terms> a, std::optional<Terms> b) {
+  /// A maximum takes what stands in it twice once; a sum of exponentials does not: softplus(softplus(h)) has log(1)
+  /// twice.
+  std::optional<Terms> joined(std::optional<Terms> a, std::optional<Terms> b) const {
     if (!a || !b || a->size() + b->size() > kMostTerms) return std::nullopt;
     for (Term& t : *b)
-      if (std::find(a->begin(), a->end(), t) == a->end()) a->push_back(std::move(t));
+      if (logs() || std::find(a->begin(), a->end(), t) == a->end()) a->push_back(std::move(t));
     return a;
   }
 

@@ -109,6 +109,21 @@ TEST(SemiringScans, AreTheRowsOfALoop) {
     }
 }
 
+// What stands in a sum of exponentials twice counts twice: every start that a composed map gives is right.
+TEST(SemiringScans, ASumHasWhatStandsInItTwice) {
+  const SourceText source("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = softplus(softplus(h + x))\n}\n");
+  const File file = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, file, file.cells[0]);
+  Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
+  const BoundRun run = filled_run(cell, 1000, 3, Dtype::F64);
+  const std::optional<SolveOptions> options = planned(solver, cell, Strategy::Scan, run, 64, 0);
+  ASSERT_TRUE(options);
+  SolveReport report;
+  solver.run(run, *options, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_EQ(report.stages.at(0).misses, 0);
+}
+
 TEST(SemiringScans, ShootingNeedsOneSweep) {
   for (const Case& test : kCases) Path(test, Dtype::F32).expect_rows_of_a_loop(1009, Strategy::Shooting, 100);
 }
