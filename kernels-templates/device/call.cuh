@@ -87,9 +87,8 @@ CELLC_DEVICE void store_as(void* to, long long at, int type, double value) {
 }
 
 CELLC_DEVICE void copy_rows(const CopyArguments& a) {
-  const long long each = a.steps * a.entries, all = a.sequences * each,
-                  stride = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
+  const long long each = a.steps * a.entries;
+  each_of(a.sequences * each, [&](long long i) {
     const long long sequence = i / each, step = i % each / a.entries, entry = i % a.entries;
     const long long at = sequence * a.to_sequence + step * a.to_step + entry;
     void* const to = reinterpret_cast<void*>(a.to);
@@ -103,30 +102,26 @@ CELLC_DEVICE void copy_rows(const CopyArguments& a) {
         static_cast<unsigned*>(to)[at] = static_cast<const unsigned*>(from)[source];
       else
         static_cast<unsigned short*>(to)[at] = static_cast<const unsigned short*>(from)[source];
-      continue;
+      return;
     }
     double value = a.from ? load_as(from, source, static_cast<int>(a.from_type)) : a.number;
     if (a.through == kCopyF16) value = widen_half(narrow_half(rounded_to_odd(value)));
     if (a.through == kCopyBF16)
       value = __uint_as_float(static_cast<unsigned>(narrow_bfloat(rounded_to_odd(value))) << 16);
     store_as(to, at, static_cast<int>(a.to_type), value);
-  }
+  });
 }
 
 /// Of sequences that are all as long.
 CELLC_DEVICE void fill_offsets(const OffsetsArguments& a) {
-  const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i <= a.sequences; i += stride)
-    reinterpret_cast<long long*>(a.to)[i] = i * a.steps;
+  each_of(a.sequences + 1, [&](long long i) { reinterpret_cast<long long*>(a.to)[i] = i * a.steps; });
 }
 
 /// The last `depth` steps of every sequence, newest first; before its first step, what was given. From the oldest
 /// on, by one thread, so that it may be written where it was read.
 CELLC_DEVICE void last_steps(const LastStepsArguments& a) {
-  const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
   const auto* const offsets = reinterpret_cast<const long long*>(a.offsets);
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.sequences * a.entries;
-       i += stride) {
+  each_of(a.sequences * a.entries, [&](long long i) {
     const long long sequence = i / a.entries, entry = i % a.entries;
     const long long first = offsets ? offsets[sequence] : 0, steps = offsets ? offsets[sequence + 1] - first : a.steps;
     const long long base = offsets ? first * a.step : sequence * a.sequence;
@@ -145,7 +140,7 @@ CELLC_DEVICE void last_steps(const LastStepsArguments& a) {
         reinterpret_cast<unsigned short*>(a.to)[to] =
             source ? reinterpret_cast<const unsigned short*>(source)[from] : static_cast<unsigned short>(0);
     }
-  }
+  });
 }
 
 }  // namespace cellc

@@ -49,6 +49,13 @@ CELLC_DEVICE long long quotient(long long a, long long b) {
   return ((a | b) >> 32) == 0 ? narrow_quotient(a, b) : wide_quotient(a, b);
 }
 
+/// Calls visit(i) for this thread's share of `count`.
+template <class Visit>
+CELLC_DEVICE void each_of(long long count, Visit&& visit) {
+  const long long all = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) visit(i);
+}
+
 #ifdef CELLC_NARROW
 constexpr bool kNarrow = true;  ///< what is written is rounded; what is carried is not
 #else

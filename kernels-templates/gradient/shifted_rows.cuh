@@ -33,13 +33,6 @@ CELLC_DEVICE long long row_of(const RowsOfRun& run, const StepOfRow& at, long lo
   return run.reverse ? at.first + at.steps - 1 - step : at.first + step;
 }
 
-/// Calls visit(i) for this thread's share of `count`.
-template <class Visit>
-CELLC_DEVICE void each_of(long long count, Visit&& visit) {
-  const long long all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) visit(i);
-}
-
 CELLC_DEVICE void previous_rows(const PreviousRows& p) {
   each_of(p.run.rows * p.entries, [&](long long i) {
     const long long row = quotient(i, p.entries), entry = i - row * p.entries;

@@ -121,14 +121,14 @@ CELLC_DEVICE void sum_products(const StepSums& s, long long tile, long long firs
 }
 
 CELLC_DEVICE void finish_sums(const StepSums& s) {
-  const long long count = s.batch * s.m * s.n, all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
+  const long long count = s.batch * s.m * s.n;
+  each_of(count, [&](long long i) {
     Real sum = 0;
     for (long long part = 0; part < s.parts; ++part) sum += static_cast<const Real*>(s.partial)[part * count + i];
     const long long of_batch = quotient(i, s.n), n = i - of_batch * s.n, b = quotient(of_batch, s.m),
                     m = of_batch - b * s.m;
     put_sum(s, s.batch_into[b] + s.m_into[m] + s.n_into[n], sum);
-  }
+  });
 }
 
 }  // namespace cellc

@@ -62,14 +62,13 @@ CELLC_DEVICE long long parts_of(const RowDifference& d) { return (d.steps + kPar
 
 template <class Visit>
 CELLC_DEVICE void each_part(const RowDifference& d, Visit&& visit) {
-  const long long parts = parts_of(d), count = d.sequences * parts * d.entries,
-                  all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
+  const long long parts = parts_of(d);
+  each_of(d.sequences * parts * d.entries, [&](long long i) {
     const long long p = i / d.entries, sequence = p / parts, begin = (p - sequence * parts) * kPartSteps;
     const long long first = d.offsets[sequence], steps = d.offsets[sequence + 1] - first,
                     end = begin + kPartSteps < steps ? begin + kPartSteps : steps;
     if (begin < end) visit(Part{i, begin, end, steps, first, d.entries, i - p * d.entries, d.reverse});
-  }
+  });
 }
 
 /// Adds the largest of what is measured to `most`.
@@ -98,9 +97,8 @@ CELLC_DEVICE void sizes_of_parts(const RowDifference& d) {
 /// memory does.
 CELLC_DEVICE void sizes_before_parts(const RowDifference& d) {
   constexpr int kAtOnce = 16;
-  const long long parts = parts_of(d), count = d.sequences * d.entries,
-                  all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
+  const long long parts = parts_of(d);
+  each_of(d.sequences * d.entries, [&](long long i) {
     const long long sequence = i / d.entries;
     const long long steps = d.offsets[sequence + 1] - d.offsets[sequence], own = (steps + kPartSteps - 1) / kPartSteps;
     Real* const sizes = static_cast<Real*>(d.sizes) + sequence * parts * d.entries + (i - sequence * d.entries);
@@ -115,7 +113,7 @@ CELLC_DEVICE void sizes_before_parts(const RowDifference& d) {
         before = size[k] > before ? size[k] : before;
       }
     }
-  }
+  });
 }
 
 CELLC_DEVICE LaneSize size_before(const RowDifference& d, const Part& part) {

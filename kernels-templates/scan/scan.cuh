@@ -1,4 +1,4 @@
-// Stages whose map over any number of steps is known exactly (linear, clip, Möbius): one pass over memory.
+// Stages whose map over any number of steps is known exactly (transitions.cuh): one pass over memory.
 //
 // A block takes a tile of time of a group of channels, copies its inputs to shared memory and keeps them
 // there. Each of its threads owns kScanSteps steps of one channel: it sweeps them with transitions from

@@ -20,7 +20,7 @@ CELLC_DEVICE bool has_start(const SegmentWork& work, long long lane, Real* state
   return there;
 }
 
-/// How many times the plan's run-up would have been enough, as a place in need(); kNeeds: more than all. A
+/// How many times the plan's burn-in would have been enough, as a place in need(); kNeeds: more than all. A
 /// start that is off by m after w steps would have been right after w log(tolerance) / log(m).
 CELLC_DEVICE int classify(const Segmented& run, const Real* from, const Real* to, const Real* size, int burn_in) {
   const Real left = residual_of(from, to, size);
@@ -97,7 +97,7 @@ CELLC_DEVICE unsigned check(SegmentWork& work, long long own, const Lane (&lane)
 ///
 /// `composed`: from the composed starts, whose slopes are transitions already; otherwise burn_in steps early.
 /// Returns how many lanes of this thread end elsewhere than where the next segment began. Composed starts tell
-/// nothing of run-ups.
+/// nothing of burn-ins.
 template <bool kRows>
 CELLC_DEVICE unsigned sweep(SegmentWork& work, long long tile, const Lane (&lane)[kWidth], int burn_in, bool composed) {
   const long long own = work.first_lane(tile);
@@ -106,7 +106,7 @@ CELLC_DEVICE unsigned sweep(SegmentWork& work, long long tile, const Lane (&lane
   const long long begin = first > burn_in ? first - burn_in : 0;
   Real state[kWidth][Step::kStates];
   Rows rows;
-  // The run-up goes over the last steps of the left neighbour, who comes to them when most of the sweep is over: they
+  // The burn-in goes over the last steps of the left neighbour, who comes to them when most of the sweep is over: they
   // stay in the second-level cache until then (3 % at (1, 8192, 1024)). The others, where that is `cyclic`, leave
   // first.
   const CachePolicy own_steps = work.run.cyclic ? goes_first() : goes_in_turn();
@@ -165,7 +165,7 @@ CELLC_DEVICE void keep_sizes(SegmentWork& work, long long tile) {
   }
 }
 
-/// Segments of this thread that ended their run-up more than twice as far from their neighbour's end as they had
+/// Segments of this thread that ended their burn-in more than twice as far from their neighbour's end as they had
 /// begun it from what stands there: whatever they start from grows. By a model on the CPU: of the logistic map and of
 /// Lorenz' equations 29 % and more, since differences are as large as they can be before and after; of slow and stiff
 /// data at most 12 %, near the beginning of short sequences, where states have not gone far from where runs start.

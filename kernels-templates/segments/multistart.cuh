@@ -100,7 +100,7 @@ struct Band {
   }
 };
 
-/// How many segments of this thread forget too slowly for any run-up.
+/// How many segments of this thread forget too slowly for any burn-in.
 template <bool kRows, class Work>
 CELLC_DEVICE unsigned run_multistart(Work& work, long long tile, bool three) {
   constexpr int kRuns = Multistart::kRuns, kNext = StepWithTransition::kStates;

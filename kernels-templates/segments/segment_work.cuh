@@ -149,9 +149,9 @@ struct SegmentWork {
     for (int c = 0; c < kTransitions; ++c) transition[c] = at(run.transitions, c, lane);
     return kTransitions ? Transitions::growth(transition) : Real(0);
   }
-  /// Of a round. In the first ones most warps run anyway: what they mend now is not left for a round in which few would
-  /// run. Later ones, in which few chains are off and each costs as much, leave about what the promise allows. Where
-  /// every step is a boundary, what each leaves adds up.
+  /// Of a round. In the first ones most warps run anyway: what they repair now is not left for a round in which few
+  /// would run. Later ones, in which few chains are off and each costs as much, leave about what the promise allows.
+  /// Where every step is a boundary, what each leaves adds up.
   CELLC_DEVICE ResidualBudget slack(int round) const {
     const Real all = run.tolerance, little = all / 8;
     if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
@@ -162,7 +162,7 @@ struct SegmentWork {
     if (is_finite(growth) && growth > seen.growth) seen.growth = growth;
     return growth;
   }
-  /// A lane whose P over a segment is larger would need a longer run-up than the longest: what is off after that is
+  /// A lane whose P over a segment is larger would need a longer burn-in than the longest: what is off after that is
   /// what P over so many steps has left of it.
   CELLC_DEVICE Real remembers() const {
     return exp2f(__log2f(static_cast<float>(run.tolerance) * 0.25f) * static_cast<float>(run.lanes.segment) /

@@ -39,7 +39,7 @@ struct Before {
   }
 };
 
-/// Nothing was missed. If the call before says that less of a run-up would do, the next one has less: a start that is
+/// Nothing was missed. If the call before says that less of a burn-in would do, the next one has less: a start that is
 /// off by r after w steps is off by half the tolerance after w log(tolerance / 2) / log(r). It is the call before whose
 /// residual is known: of this one some blocks may not have told theirs.
 CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_in) {
@@ -55,7 +55,7 @@ CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_i
   if (next < burn_in && next >= 2 * kSteps && next > static_cast<int>(before.too_short)) c->burn_in = next;
 }
 
-/// What this call saw decides what the next one starts from. `slower`: boundaries that no run-up of need()
+/// What this call saw decides what the next one starts from. `slower`: boundaries that no burn-in of need()
 /// would have made right; of chaos nothing is learned.
 CELLC_APART void learn(const Segmented& run, unsigned slower, int burn_in) {
   const float boundaries = static_cast<float>(run.lanes.segments - 1) * static_cast<float>(run.lanes.sequences) *
@@ -74,7 +74,7 @@ CELLC_APART void learn(const Segmented& run, unsigned slower, int burn_in) {
   // limit for both, data near it would be taken the one way and the other in turn.
   c->measures_slope =
       kTransitions > 0 && static_cast<float>(slower) > (c->measures_slope ? 0.001f : 0.003f) * boundaries;
-  // Where most warps will run again for the slow, the others are mended with them. Without P a short run-up
+  // Where most warps will run again for the slow, the others are repaired with them. Without P a short burn-in
   // would not tell the slow from the others the next time.
   if (kTransitions > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;
   c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
@@ -126,8 +126,8 @@ CELLC_DEVICE int rounds_of_a_walk(const Lanes& lanes) {
 /// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was
 /// composed.
 template <bool kRows>
-CELLC_DEVICE void mend(SegmentWork& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early,
-                       Marks mark) {
+CELLC_DEVICE void repair(SegmentWork& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early,
+                         Marks mark) {
   const Segmented& run = work.run;
   Control* const control = run.control;
   Tally* const of = work.of;
@@ -284,7 +284,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     mark();
   }
   if (__any_sync(0xffffffffu, !sweeps || misses)) {
-    mend<kRows>(work, misses, slower, burn_in, sweeps, composed ? 0 : burn_in, mark);
+    repair<kRows>(work, misses, slower, burn_in, sweeps, composed ? 0 : burn_in, mark);
     if (!work.active_blocks.size) return;
   } else if (work.is_leader()) {
     work.of->phases = mark.count;

@@ -39,7 +39,7 @@ struct Segmented {
 /// Steps that a first call starts early, at least. A few too many cost less than a single repair.
 constexpr int kFirstRunUp = 64;
 constexpr int kNeeds = 5;
-/// Times the plan's run-up.
+/// Times the plan's burn-in.
 CELLC_DEVICE float need(int place) {
   return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f;
 }

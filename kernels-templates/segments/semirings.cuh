@@ -2,7 +2,7 @@
 // greatest, the least or the log of a sum of exponentials for sums, and sums for products. Infinities are numbers here.
 // The offset is carried beside the matrix, since nothing can be taken off a maximum.
 //
-// Needs lanes.cuh.
+// Needs lanes.cuh and maps.cuh.
 #pragma once
 
 namespace cellc {
@@ -32,7 +32,6 @@ struct SemiringTransitions {
       if (held(j)) total += exp(term(j) - off);
     return off + log(total);
   }
-  static CELLC_DEVICE constexpr bool holds(int i, int j) { return i == j || Rule::transition(i * kN + j) >= 0; }
   static CELLC_DEVICE constexpr int place(int i, int j) { return Rule::transition(i * kN + j); }
   static CELLC_DEVICE constexpr int place(int i) { return Rule::transition(kN * kN + i) - kN; }
 
@@ -56,48 +55,19 @@ struct SemiringTransitions {
   }
   static CELLC_DEVICE Real growth(const Real*) { return 1; }
 
-  struct Map {
-    Real matrix[kN * kN], offset[kN];
-    static CELLC_DEVICE constexpr int count() {
-      int sum = kN;
-      for (int i = 0; i < kN; ++i)
-        for (int j = 0; j < kN; ++j) sum += holds(i, j);
-      return sum;
-    }
-    template <class Function>
-    CELLC_DEVICE void each(Function&& function) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        function(offset[i]);
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j)
-          if (holds(i, j)) function(matrix[i * kN + j]);
-      }
-    }
+  struct Map : MatrixMap<Rule, kN, Map> {
+    using MatrixMap<Rule, kN, Map>::matrix, MatrixMap<Rule, kN, Map>::offset;
+    using MatrixMap<Rule, kN, Map>::holds, MatrixMap<Rule, kN, Map>::entry, MatrixMap<Rule, kN, Map>::set;
+
     CELLC_DEVICE void from(const Real*, const Real* transition) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        offset[i] = transition[place(i)];
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j)
-          matrix[i * kN + j] = place(i, j) >= 0 ? transition[place(i, j) >= 0 ? place(i, j) - kN : 0] : zero();
-      }
+      set([&](int i) { return transition[place(i)]; },
+          [&](int i, int j) { return entry(i, j, zero(), [&](int c) { return transition[c]; }); });
     }
     CELLC_DEVICE void constant(const Real* state) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        offset[i] = state[i];
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) matrix[i * kN + j] = zero();
-      }
+      set([&](int i) { return state[i]; }, [](int, int) { return zero(); });
     }
     CELLC_DEVICE void identity() {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        offset[i] = zero();
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) matrix[i * kN + j] = i == j ? Real(0) : zero();
-      }
+      set([](int) { return zero(); }, [](int i, int j) { return i == j ? Real(0) : zero(); });
     }
     template <class Work, class Boundary>
     CELLC_DEVICE void then(const Work&, const Boundary& at) {
@@ -124,18 +94,6 @@ struct SemiringTransitions {
       return sum(
           offset[i], [&](int j) { return holds(i, j); }, [&](int j) { return matrix[i * kN + j] + state[j]; });
     }
-    CELLC_DEVICE void shuffle_up(int by) {
-      each([&](Real& value) { value = __shfl_up_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle_down(int by) {
-      each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle_xor(int by) {
-      each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle(int from) {
-      each([&](Real& value) { value = __shfl_sync(0xffffffffu, value, from); });
-    }
     CELLC_DEVICE void move(Real* state) const {
       Real to[kN];
       CELLC_UNROLL()
@@ -156,36 +114,14 @@ struct SemiringTransitions {
     CELLC_DEVICE void read(Work& work, long long lane) {
       const long long left = lane - work.lanes.channels;
       CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        end[i] = work.at(work.run.ended, i, left);
-        map.offset[i] = work.at(work.run.transitions, place(i), left);
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j)
-          map.matrix[i * kN + j] =
-              place(i, j) >= 0 ? work.at(work.run.transitions, place(i, j) >= 0 ? place(i, j) - kN : 0, left) : zero();
-      }
+      for (int i = 0; i < kN; ++i) end[i] = work.at(work.run.ended, i, left);
+      const auto left_of = [&](int c) { return work.at(work.run.transitions, c, left); };
+      map.set([&](int i) { return left_of(place(i)); },
+              [&](int i, int j) { return Map::entry(i, j, zero(), left_of); });
     }
   };
 
-  struct Change {
-    Real at[kN];
-    template <class Work>
-    CELLC_DEVICE void begin(Work& work, long long lane) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) at[i] = work.at(work.run.began, i, lane);
-    }
-    template <class Work>
-    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& boundary, bool writes) {
-      boundary.map.apply(*this);
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        if (at[i] != at[i]) at[i] = boundary.end[i];  // infinities of both signs met
-        if (writes) work.at(work.run.starts, i, lane) = at[i];
-      }
-    }
-    template <class Work>
-    CELLC_DEVICE void settle(const Work&, const Boundary&) {}
-  };
+  using Change = ExactChange<kN, true>;
 };
 
 }  // namespace cellc

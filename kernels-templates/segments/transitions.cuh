@@ -6,7 +6,7 @@
 // A Boundary is what stands between a segment and its left neighbour. A Change goes along a chain from
 // boundary to boundary and writes where segments should start; a Map is what some boundaries do to it.
 //
-// Needs lanes.cuh and semirings.cuh.
+// Needs lanes.cuh, maps.cuh and semirings.cuh.
 #pragma once
 
 namespace cellc {
@@ -62,9 +62,6 @@ struct AffineTransitions {
   static CELLC_DEVICE Real growth(const Real* transition) {
     return growth_of([&](int place) { return transition[Rule::transition(place) - kN]; });
   }
-
-  /// Whether an entry of a map's matrix may be other than zero, over no step as well.
-  static CELLC_DEVICE constexpr bool holds(int i, int j) { return i == j || Rule::transition(i * kN + j) >= 0; }
 
   /// What stands at the boundary on the left of a lane.
   struct Boundary {
@@ -140,53 +137,21 @@ struct AffineTransitions {
     }
   };
 
-  struct Map {
-    Real matrix[kN * kN], shift[kN];
-    /// All numbers that tell the map, in a fixed order.
-    static CELLC_DEVICE constexpr int count() {
-      int sum = kN;
-      for (int i = 0; i < kN; ++i)
-        for (int j = 0; j < kN; ++j) sum += holds(i, j);
-      return sum;
-    }
-    template <class Function>
-    CELLC_DEVICE void each(Function&& function) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        function(shift[i]);
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j)
-          if (holds(i, j)) function(matrix[i * kN + j]);
-      }
-    }
+  struct Map : MatrixMap<Rule, kN, Map> {
+    using MatrixMap<Rule, kN, Map>::matrix, MatrixMap<Rule, kN, Map>::offset;
+    using MatrixMap<Rule, kN, Map>::holds, MatrixMap<Rule, kN, Map>::entry, MatrixMap<Rule, kN, Map>::set;
+
     CELLC_DEVICE void identity() {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        shift[i] = 0;
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) matrix[i * kN + j] = i == j ? Real(1) : Real(0);
-      }
+      set([](int) { return Real(0); }, [](int i, int j) { return i == j ? Real(1) : Real(0); });
     }
     /// Of steps that were run from zero with transitions.
     CELLC_DEVICE void from(const Real* end, const Real* transition) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        shift[i] = end[i];
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) {
-          const int c = Rule::transition(i * kN + j);
-          matrix[i * kN + j] = c >= 0 ? transition[c >= 0 ? c - kN : 0] : Real(0);
-        }
-      }
+      set([&](int i) { return end[i]; },
+          [&](int i, int j) { return entry(i, j, Real(0), [&](int c) { return transition[c]; }); });
     }
     /// To one state from everywhere.
     CELLC_DEVICE void constant(const Real* state) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        shift[i] = state[i];
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) matrix[i * kN + j] = 0;
-      }
+      set([&](int i) { return state[i]; }, [](int, int) { return Real(0); });
     }
     template <class Work>
     CELLC_DEVICE void then(const Work& work, const Boundary& at) {
@@ -195,8 +160,8 @@ struct AffineTransitions {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         // What may stay is no change, also if there is much of it.
-        later.shift[i] = at.end[i] - at.began[i];
-        if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], left, at.size[i])) later.shift[i] = 0;
+        later.offset[i] = at.end[i] - at.began[i];
+        if (!is_finite(later.offset[i]) | are_near(at.end[i], at.began[i], left, at.size[i])) later.offset[i] = 0;
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j)
           later.matrix[i * kN + j] = is_finite(at.transition[i * kN + j]) ? at.transition[i * kN + j] : Real(0);
@@ -209,10 +174,10 @@ struct AffineTransitions {
       Map both;
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
-        both.shift[i] = shift[i];
+        both.offset[i] = offset[i];
         CELLC_UNROLL()
         for (int k = 0; k < kN; ++k)
-          if (holds(i, k)) both.shift[i] += grown(matrix[i * kN + k], before.shift[k]);
+          if (holds(i, k)) both.offset[i] += grown(matrix[i * kN + k], before.offset[k]);
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) {
           Real sum = 0;
@@ -227,23 +192,11 @@ struct AffineTransitions {
     }
     /// An overflowed transition of nothing is nothing.
     static CELLC_DEVICE Real grown(Real transition, Real by) { return by == Real(0) ? Real(0) : transition * by; }
-    CELLC_DEVICE void shuffle_up(int by) {
-      each([&](Real& value) { value = __shfl_up_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle_down(int by) {
-      each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle_xor(int by) {
-      each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle(int from) {
-      each([&](Real& value) { value = __shfl_sync(0xffffffffu, value, from); });
-    }
     CELLC_DEVICE void move(Real* state) const {
       Real to[kN];
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
-        to[i] = shift[i];
+        to[i] = offset[i];
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j)
           if (holds(i, j)) to[i] += grown(matrix[i * kN + j], state[j]);
@@ -255,7 +208,7 @@ struct AffineTransitions {
       Real to[kN];
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
-        to[i] = shift[i];
+        to[i] = offset[i];
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) to[i] += matrix[i * kN + j] * change.by[j];
         if (!is_finite(to[i])) to[i] = 0;
@@ -329,7 +282,7 @@ struct MapTransitions {
   }
   static CELLC_DEVICE Real growth(const Real*) { return 1; }
 
-  struct Map {
+  struct Map : ShuffledMap<Map> {
     Real a[kN], b[kN], c[kN], d[kN];
     static CELLC_DEVICE constexpr int count() { return 4 * kN; }
     template <class Function>
@@ -406,18 +359,6 @@ struct MapTransitions {
         }
       }
     }
-    CELLC_DEVICE void shuffle_up(int by) {
-      each([&](Real& value) { value = __shfl_up_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle_down(int by) {
-      each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle_xor(int by) {
-      each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
-    }
-    CELLC_DEVICE void shuffle(int from) {
-      each([&](Real& value) { value = __shfl_sync(0xffffffffu, value, from); });
-    }
     CELLC_DEVICE void move(Real* state) const {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
@@ -453,25 +394,7 @@ struct MapTransitions {
     }
   };
 
-  struct Change {
-    Real at[kN];
-    template <class Work>
-    CELLC_DEVICE void begin(Work& work, long long lane) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) at[i] = work.at(work.run.began, i, lane);
-    }
-    template <class Work>
-    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& boundary, bool writes) {
-      boundary.map.apply(*this);
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        if (!is_finite(at[i])) at[i] = boundary.end[i];
-        if (writes) work.at(work.run.starts, i, lane) = at[i];
-      }
-    }
-    template <class Work>
-    CELLC_DEVICE void settle(const Work&, const Boundary&) {}
-  };
+  using Change = ExactChange<kN, false>;
 };
 
 template <int kKind, class Rule, int kN>

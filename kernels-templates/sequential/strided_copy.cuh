@@ -15,16 +15,15 @@ struct StridedCopy {
 
 template <typename To, typename From, class Convert>
 CELLC_DEVICE void move_rows(const StridedCopy& move, Convert&& convert) {
-  const long long count = move.sequences * move.steps * move.entries,
-                  all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
+  const long long count = move.sequences * move.steps * move.entries;
+  each_of(count, [&](long long i) {
     const bool small = count >> 32 == 0;
     const long long row = small ? static_cast<unsigned>(i) / static_cast<unsigned>(move.entries) : i / move.entries;
     const long long b = small ? static_cast<unsigned>(row) / static_cast<unsigned>(move.steps) : row / move.steps;
     const long long e = i - row * move.entries, t = row - b * move.steps;
     static_cast<To*>(move.to)[b * move.to_batch + t * move.to_row + e] =
         convert(static_cast<const From*>(move.from)[b * move.from_batch + t * move.from_row + e]);
-  }
+  });
 }
 
 /// Entry j of sequence b's history after a run: what was read j + 1 steps before the next step.
@@ -38,9 +37,7 @@ struct HistoryMove {
 };
 
 CELLC_DEVICE void move_history(const HistoryMove& move) {
-  const long long count = move.sequences * move.depth * move.entries,
-                  all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
+  each_of(move.sequences * move.depth * move.entries, [&](long long i) {
     const long long place = i / move.entries, e = i - place * move.entries, b = place / move.depth,
                     j = place - b * move.depth;
     const long long first = move.offsets[b], steps = move.offsets[b + 1] - first;
@@ -53,7 +50,7 @@ CELLC_DEVICE void move_history(const HistoryMove& move) {
       value = static_cast<const Stored*>(move.before)[(b * move.depth + j - steps) * move.entries + e];
     }
     static_cast<Stored*>(move.to)[i] = value;
-  }
+  });
 }
 
 }  // namespace cellc

@@ -16,8 +16,7 @@ struct ViewCopy {
 
 template <typename To, typename From, class Convert>
 CELLC_DEVICE void copy_view(const ViewCopy& view, Convert&& convert) {
-  const long long all = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < view.count; i += all) {
+  each_of(view.count, [&](long long i) {
     long long rest = i, to = 0, from = 0;
     for (int axis = static_cast<int>(view.rank) - 1; axis >= 0; --axis) {
       const long long above = quotient(rest, view.lengths[axis]), index = rest - above * view.lengths[axis];
@@ -26,7 +25,7 @@ CELLC_DEVICE void copy_view(const ViewCopy& view, Convert&& convert) {
       rest = above;
     }
     static_cast<To*>(view.to)[to] = convert(static_cast<const From*>(view.from)[from]);
-  }
+  });
 }
 
 CELLC_DEVICE float from_bf16(unsigned short bits) { return __uint_as_float(static_cast<unsigned>(bits) << 16); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,17 @@ class KeptHandles : public testing::Test {
     for (cellc_kernel* k : kernels_) cellc_kernel_free(k);
   }
 
-  /// `device`: null for the default.
-  cellc_kernel* compile(const std::string& text, const char* device, void (*change)(cellc_options&)) {
+  /// `device`: null for the default. Null where `want` is no success.
+  cellc_kernel* compile(const std::string& text, const char* device, const std::function<void(cellc_options&)>& change,
+                        cellc_status want = CELLC_OK) {
     cellc_options options;
     cellc_options_init(&options);
     options.device = device;
     options.threads = 1;
     if (change) change(options);
     cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
-    kernels_.push_back(kernel);
+    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), want) << cellc_last_error();
+    if (kernel) kernels_.push_back(kernel);
     return kernel;
   }
   cellc_call* prepare(cellc_kernel* kernel, const cellc_shape& shape) {

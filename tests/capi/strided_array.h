@@ -1,5 +1,7 @@
 #pragma once
 // Arrays of a call spread over memory with any stride on every axis, for tests of the C API.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -122,6 +124,41 @@ struct OneArray {
     });
     return after == before ? found : std::string(info.name) + ": memory beside it was written";
   }
+};
+
+/// The arrays of a call in one direction.
+struct CallArrays {
+  CallArrays(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape)
+      : kernel(kernel), direction(direction), shape(shape) {
+    all.resize(static_cast<std::size_t>(cellc_call_array_count(kernel, direction)));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int number = static_cast<int>(i);
+      cellc_call_array_info_init(&all[i].info);
+      EXPECT_EQ(cellc_call_array_describe(kernel, direction, number, &all[i].info), CELLC_OK);
+      int rank = 0;
+      all[i].lengths.resize(16);
+      EXPECT_EQ(cellc_call_array_shape(kernel, direction, &shape, number, all[i].lengths.data(), 16, &rank), CELLC_OK)
+          << cellc_last_error();
+      all[i].lengths.resize(static_cast<std::size_t>(rank));
+    }
+  }
+  /// Null: there is none.
+  OneArray* find(const std::string& name) {
+    for (OneArray& a : all)
+      if (name == a.info.name) return &a;
+    return nullptr;
+  }
+  void expect_same() const {
+    for (const OneArray& a : all)
+      if (a.given) {
+        EXPECT_EQ(a.difference(), "");
+      }
+  }
+
+  cellc_kernel* kernel;
+  cellc_direction direction;
+  cellc_shape shape;
+  std::vector<OneArray> all;
 };
 
 }  // namespace cellc::strided

@@ -38,28 +38,9 @@ std::vector<OneCell> cells() {
   return all;
 }
 
-/// The arrays of a call in one direction.
-struct Arrays {
-  Arrays(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape)
-      : kernel(kernel), direction(direction), shape(shape) {
-    all.resize(static_cast<std::size_t>(cellc_call_array_count(kernel, direction)));
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      cellc_call_array_info_init(&all[i].info);
-      EXPECT_EQ(cellc_call_array_describe(kernel, direction, static_cast<int>(i), &all[i].info), CELLC_OK);
-      int rank = 0;
-      all[i].lengths.resize(16);
-      EXPECT_EQ(
-          cellc_call_array_shape(kernel, direction, &shape, static_cast<int>(i), all[i].lengths.data(), 16, &rank),
-          CELLC_OK)
-          << cellc_last_error();
-      all[i].lengths.resize(static_cast<std::size_t>(rank));
-    }
-  }
-  OneArray* named(const std::string& name) {
-    for (OneArray& a : all)
-      if (name == a.info.name) return &a;
-    return nullptr;
-  }
+struct Arrays : CallArrays {
+  using CallArrays::CallArrays;
+
   void draw(Random& random, const cellc::oracle::Ranges& ranges) {
     for (OneArray& a : all) {
       a.given = a.info.required || random.chance(0.7);
@@ -89,17 +70,6 @@ struct Arrays {
     request.count = static_cast<int>(table.size());
     return prepared ? cellc_run_views(prepared, table.data(), request.count) : cellc_apply(kernel, &request);
   }
-  void expect_same() const {
-    for (const OneArray& a : all)
-      if (a.given) {
-        EXPECT_EQ(a.difference(), "");
-      }
-  }
-
-  cellc_kernel* kernel;
-  cellc_direction direction;
-  cellc_shape shape;
-  std::vector<OneArray> all;
 };
 
 class Strided : public KeptHandles, public testing::WithParamInterface<OneCell> {
@@ -158,7 +128,7 @@ TEST_P(Strided, IsTheSameCall) {
       Arrays call(kernel, direction, shape);
       call.draw(random, of.file->ranges);
       for (OneArray& a : call.all) {
-        const OneArray* value = a.info.quantity == CELLC_IS_VALUE ? forward.named(a.info.name) : nullptr;
+        const OneArray* value = a.info.quantity == CELLC_IS_VALUE ? forward.find(a.info.name) : nullptr;
         if (!value) continue;
         a.dense = value->dense;
         a.given = value->given || a.info.required;

@@ -7,30 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "capi/on_gpu.h"
-#include "tests/capi/kept_handles.h"
 #include "tests/capi/strided_array.h"
-#include "tests/emulator/emulator.h"
+#include "tests/capi_gpu/emulated_gpu.h"
 
 namespace cellc {
 
 using namespace strided;
 
 /// The arrays of a call in one direction, on the device.
-struct ArraysOnGpu {
+struct ArraysOnGpu : CallArrays {
   ArraysOnGpu(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape, Gpu& gpu)
-      : kernel(kernel), direction(direction), shape(shape), gpu(gpu) {
-    all.resize(static_cast<std::size_t>(cellc_call_array_count(kernel, direction)));
+      : CallArrays(kernel, direction, shape), gpu(gpu) {
     device.resize(all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const int number = static_cast<int>(i);
-      cellc_call_array_info_init(&all[i].info);
-      EXPECT_EQ(cellc_call_array_describe(kernel, direction, number, &all[i].info), CELLC_OK);
-      int rank = 0;
-      all[i].lengths.resize(16);
-      EXPECT_EQ(cellc_call_array_shape(kernel, direction, &shape, number, all[i].lengths.data(), 16, &rank), CELLC_OK);
-      all[i].lengths.resize(static_cast<std::size_t>(rank));
-    }
   }
   void draw(Random& random) {
     for (OneArray& a : all) {
@@ -39,8 +27,7 @@ struct ArraysOnGpu {
     }
   }
   OneArray& named(const std::string& name) {
-    for (OneArray& a : all)
-      if (name == a.info.name) return a;
+    if (OneArray* const array = find(name)) return *array;
     throw std::logic_error("no array " + name);
   }
   void upload(std::size_t i, const Bytes& bytes) {
@@ -64,7 +51,7 @@ struct ArraysOnGpu {
     }
     return status;
   }
-  cellc_status again(cellc_call* prepared, cellc_report* report = nullptr) {
+  cellc_request made(cellc_report* report = nullptr) {
     cellc_request request;
     cellc_request_init(&request);
     request.direction = direction;
@@ -77,24 +64,17 @@ struct ArraysOnGpu {
     request.options = options;
     request.forward_status = forward_status;
     request.status = status;
+    return request;
+  }
+  cellc_status again(cellc_call* prepared, cellc_report* report = nullptr) {
+    const cellc_request request = made(report);
     return prepared ? cellc_apply_prepared(prepared, &request) : cellc_apply(kernel, &request);
   }
-  void expect_same() const {
-    for (const OneArray& a : all)
-      if (a.given) {
-        EXPECT_EQ(a.difference(), "");
-      }
-  }
-
-  cellc_kernel* kernel;
-  cellc_direction direction;
-  cellc_shape shape;
   Gpu& gpu;
   void* stream = nullptr;
   const cellc_call_options* options = nullptr;
   const std::int32_t* forward_status = nullptr;
   std::int32_t* status = nullptr;
-  std::vector<OneArray> all;
   std::vector<GpuBuffer> device;
   std::vector<cellc_view> views;
 };

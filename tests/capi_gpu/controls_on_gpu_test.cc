@@ -26,16 +26,9 @@ const std::int64_t kLengths[] = {4};
 
 class ControlsOnGpu : public EmulatedGpu {
  protected:
-  cellc_kernel* compiled(void (*change)(cellc_options&, void*), void* with, cellc_status want = CELLC_OK) {
-    cellc_options options;
-    cellc_options_init(&options);
-    options.device = "cuda";
-    options.dtype = CELLC_F64;
-    change(options, with);
-    cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(kSlow.data(), kSlow.size(), &options, &kernel), want) << cellc_last_error();
-    if (kernel) kernels_.push_back(kernel);
-    return kernel;
+  cellc_kernel* compiled(const std::function<void(cellc_options&)>& change, cellc_status want = CELLC_OK) {
+    const auto in_f64 = [&](cellc_options& o) { o.dtype = CELLC_F64, change(o); };
+    return compile(kSlow, "cuda", in_f64, want);
   }
   /// A call that can be compiled beforehand.
   struct Ready : ReadyOnGpu {
@@ -43,17 +36,6 @@ class ControlsOnGpu : public EmulatedGpu {
     cellc_status compile() {
       cellc_request request = made();
       return cellc_compile_request(kernel, &request);
-    }
-    cellc_request made() {
-      cellc_request request;
-      cellc_request_init(&request);
-      request.direction = direction;
-      request.shape = &shape;
-      request.arrays = views.data();
-      request.count = static_cast<int>(views.size());
-      request.on_stream = 1;
-      request.options = options;
-      return request;
     }
   };
   static cellc_call_options no_options() {
@@ -89,8 +71,7 @@ TEST_F(ControlsOnGpu, PlansOfAKernelAndOfACall) {
     EXPECT_EQ(call.written(), stepwise);
   }
   // What a report says pins the same run, of a kernel as of a call.
-  cellc_kernel* pinned =
-      compiled([](cellc_options& o, void* plan) { o.plan = static_cast<const char*>(plan); }, followed.data());
+  cellc_kernel* pinned = compiled([&](cellc_options& o) { o.plan = followed.c_str(); });
   ASSERT_NE(pinned, nullptr);
   Ready again(pinned, CELLC_FORWARD, shape, *emulator_);
   ASSERT_EQ(again.again(nullptr, &report), CELLC_OK) << cellc_last_error();
@@ -265,17 +246,17 @@ struct Counted {
     c.taken.erase(found);
     if (reinterpret_cast<GpuAddress>(memory) != c.instead) c.gpu->release(reinterpret_cast<GpuAddress>(memory));
   }
-  static void give(cellc_options& options, void* self) {
+  void give(cellc_options& options) {
     options.allocate_on_device = allocate;
     options.release_on_device = release;
-    options.allocator = self;
+    options.allocator = this;
   }
 };
 
 TEST_F(ControlsOnGpu, MemoryComesFromTheCaller) {
   Counted memory{emulator_.get()};
   const cellc_shape shape = shape_of(kLengths, 2, 70);
-  cellc_kernel* kernel = compiled(Counted::give, &memory);
+  cellc_kernel* kernel = compiled([&](cellc_options& o) { memory.give(o); });
   ASSERT_NE(kernel, nullptr);
   cellc_options found;
   cellc_options_init(&found);
@@ -343,18 +324,18 @@ TEST_F(ControlsOnGpu, MistakesSayWhatToDoInstead) {
   EXPECT_TRUE(says("options.allocate_on_device")) << cellc_last_error();
   Counted memory{emulator_.get()};
   compiled(
-      [](cellc_options& o, void* self) {
-        Counted::give(o, self);
+      [&](cellc_options& o) {
+        memory.give(o);
         o.release_on_device = nullptr;
       },
-      &memory, CELLC_WRONG_USAGE);
+      CELLC_WRONG_USAGE);
   EXPECT_TRUE(says("needed both, or neither"));
   compiled(
-      [](cellc_options& o, void* self) {
-        Counted::give(o, self);
+      [&](cellc_options& o) {
+        memory.give(o);
         o.device = "cpu";
       },
-      &memory, CELLC_WRONG_USAGE);
+      CELLC_WRONG_USAGE);
   EXPECT_TRUE(says("for kernels of a GPU"));
   EXPECT_EQ(cellc_compile_request(nullptr, nullptr), CELLC_WRONG_USAGE);
   EXPECT_EQ(cellc_compile_request(kernel, nullptr), CELLC_WRONG_USAGE);

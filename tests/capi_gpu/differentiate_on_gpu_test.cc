@@ -6,8 +6,7 @@
 #include <cmath>
 #include <thread>
 
-#include "capi/on_gpu.h"
-#include "tests/capi/kept_handles.h"
+#include "tests/capi_gpu/emulated_gpu.h"
 #include "tests/capi_gpu/named_call.h"
 #include "tests/engines/lowered_cell.h"
 #include "tests/main/turns.h"
@@ -18,34 +17,11 @@ namespace {
 // The emulator's compiler takes seconds for each kernel.
 CELLC_ONE_IN(6, "Cells/DifferentiatedOnGpu");
 
-class OnEmulator : public KeptHandles {
+class OnEmulator : public EmulatedGpu {
  protected:
-  void SetUp() override {
-    EmulatorOptions quick;
-    quick.optimisation = 0;
-    emulator_ = open_emulator(quick);
-    before_ = capi::gpu_opener();
-    capi::gpu_opener() = [this](int, const std::string&, std::string&) -> std::shared_ptr<Gpu> { return emulator_; };
-  }
-  void TearDown() override {
-    KeptHandles::TearDown();
-    capi::gpu_opener() = before_;
-  }
   cellc_kernel* compiled(const std::string& text, const char* cell, const char* device, cellc_dtype dtype) {
-    cellc_options options;
-    cellc_options_init(&options);
-    options.cell = cell;
-    options.device = device;
-    options.threads = 1;
-    options.dtype = dtype;
-    cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
-    kernels_.push_back(kernel);
-    return kernel;
+    return compile(text, device, [&](cellc_options& o) { o.cell = cell, o.dtype = dtype; });
   }
-
-  std::shared_ptr<Emulator> emulator_;
-  capi::OpenGpu before_;
 };
 
 struct OnGpuCase {

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "capi/cellc.h"
-#include "tests/capi/kept_handles.h"
-#include "tests/emulator/emulator.h"
+#include "tests/capi_gpu/emulated_gpu.h"
 
 namespace {
 
@@ -30,33 +29,14 @@ const std::string kCell = R"(cell follow[d] {
 constexpr std::int64_t kD = 5, kSequences = 3, kSteps = 70;
 const std::int64_t kLengths[] = {kD};
 
-class OnGpu : public KeptHandles {
+class OnGpu : public cellc::EmulatedGpu {
  protected:
-  void SetUp() override {
-    cellc::EmulatorOptions quick;
-    quick.optimisation = 0;
-    emulator_ = cellc::open_emulator(quick);
-    before_ = cellc::capi::gpu_opener();
-    cellc::capi::gpu_opener() = [this](int number, const std::string&,
-                                       std::string& reason) -> std::shared_ptr<cellc::Gpu> {
-      if (number == 0) return emulator_;
-      reason = "no GPU " + std::to_string(number);
-      return nullptr;
-    };
-  }
-  void TearDown() override {
-    KeptHandles::TearDown();
-    cellc::capi::gpu_opener() = before_;
-  }
   cellc_kernel* compile(const char* device, void (*change)(cellc_options&) = nullptr) {
     return KeptHandles::compile(kCell, device, change);
   }
   static cellc_shape shape(std::int64_t sequences = kSequences, std::int64_t steps = kSteps) {
     return shape_of(kLengths, sequences, steps);
   }
-
-  std::shared_ptr<Emulator> emulator_;
-  cellc::capi::OpenGpu before_;
 };
 
 /// Arrays of a call, on the host and, for a GPU, the same on the device.

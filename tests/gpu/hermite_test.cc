@@ -21,7 +21,7 @@ Line followed(double began, Line now, double before, Line then, double by, doubl
   static const GpuFunction kernel = [] {
     std::string text = "#define CELLC_STORAGE_F64 1\n";
     for (const char* part : {"preamble.cuh", "math.cuh", "stub_traits.cuh", "stub_cell.cuh", "lanes.cuh", "sweep.cuh",
-                             "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"})
+                             "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"})
       text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
     text += R"(
 extern "C" __global__ void kernel(double* x) {

@@ -152,7 +152,7 @@ TEST(LargeOnGpu, ResidualsOfTheLargestNumbers) {
   const auto gpu = open_emulator();
   std::string text = "#define CELLC_STORAGE_F32 1\n";
   for (const char* part : {"preamble.cuh", "math.cuh", "stub_traits.cuh", "stub_cell.cuh", "lanes.cuh", "sweep.cuh",
-                           "semirings.cuh", "transitions.cuh", "segments.cuh"})
+                           "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh"})
     text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   text += R"(
 extern "C" __global__ void kernel(float* x) {

@@ -120,8 +120,9 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  std::vector<const char*> parts = {"lanes.cuh",        "sweep.cuh",     "semirings.cuh",   "transitions.cuh",
-                                    "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+  std::vector<const char*> parts = {"lanes.cuh",     "sweep.cuh",       "maps.cuh",
+                                    "semirings.cuh", "transitions.cuh", "accumulators.cuh",
+                                    "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (c.cluster)
     parts.push_back("scan_cluster.cuh");
   else if (c.buffers)

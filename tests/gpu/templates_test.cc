@@ -174,33 +174,48 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
     {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
-    {"semirings.cuh", {{"lanes.cuh"}, R"(
+    {"maps.cuh", {{"lanes.cuh"}, R"(
+struct Map : cellc::MatrixMap<TransitionRule, 1, Map> {
+  CELLC_DEVICE void apply(cellc::ExactChange<1, true>& change) const { change.at[0] = matrix[0] * change.at[0] + offset[0]; }
+};
+extern "C" __global__ void stub_kernel(Real* x) {
+  Map map;
+  map.set([&](int i) { return x[i]; }, [&](int i, int j) { return Map::entry(i, j, Real(0), [&](int c) { return x[c]; }); });
+  map.shuffle_up(1);
+  cellc::ExactChange<1, true> change{{1}};
+  map.apply(change);
+  *x = change.at[0];
+}
+)"}},
+    {"semirings.cuh", {{"lanes.cuh", "maps.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
   cellc::SemiringTransitions<TransitionRule, 1, 5>::zero() < *x ? *x = 0 : *x = 1;
 }
 )"}},
-    {"transitions.cuh", {{"lanes.cuh", "semirings.cuh"}, R"(
+    {"transitions.cuh", {{"lanes.cuh", "maps.cuh", "semirings.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
   cellc::Transitions::Map map;
   map.identity();
   map.move(*reinterpret_cast<Real(*)[cellc::kCarried]>(x));
 }
 )"}},
-    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
+    {"scan_tile.cuh",
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
   cellc::ScanTile<cellc::ScanCopy::Contiguous>(run, shared).ask(0);
 }
 )"}},
     {"scan_repair.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   __shared__ unsigned told;
   cellc::repair<cellc::ScanCopy::Contiguous>(run, 4, &told, false);
 }
 )"}},
     {"scan.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
        "scan_repair.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
@@ -210,31 +225,32 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
 )"}},
     {"scan_tma.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
     {"scan_stream.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
        "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Contiguous>(run); }
 )"}},
     {"scan_cluster.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
        "scan_repair.cuh", "scan.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
-    {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh"}, R"(
+    {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   cellc::Lane lane = cellc::resolve(run.lanes, threadIdx.x);
   cellc::step_from_both(run.lanes, lane, 0, run.began, run.ended, run.starts, run.sizes);
 }
 )"}},
-    {"hermite.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh"}, R"(
+    {"hermite.cuh", {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   cellc::HermiteMap bend;
   bend.take(x[0], *runs, true);
@@ -242,7 +258,8 @@ extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   bend.follow(x[5], x[3], x[4]);
 }
 )"}},
-    {"compose.cuh", {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"compose.cuh",
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 struct Work {
   const cellc::Segmented& run;
   const cellc::Lanes& lanes;
@@ -255,7 +272,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"segment_work.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentWork work(run, shared);
@@ -265,7 +282,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"first_sweep.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh",
+       "segment_work.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
@@ -277,7 +295,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"segment_runs.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh",
+       "segment_work.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
@@ -288,8 +307,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"chain_walk.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
-       "segment_runs.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh",
+       "segment_work.cuh", "segment_runs.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
@@ -300,7 +319,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 }
 )"}},
     {"multistart.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
   Real next[cellc::Multistart::kStates];
   cellc::Multistart::step(x, x + 3, x + 6, next, nullptr);
@@ -308,8 +327,8 @@ extern "C" __global__ void stub_kernel(Real* x) {
 }
 )"}},
     {"segmented.cuh",
-     {{"lanes.cuh", "sweep.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
-       "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh",
+       "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},

@@ -156,6 +156,20 @@ TEST(Layout, EveryFileIsInItsFoldersReadme) {
   }
 }
 
+TEST(Layout, EveryFolderIsOnTheTour) {
+  const std::string tour = read(kRoot + "/docs/pipeline.md");
+  for (const fs::path folder : kFolders) {
+    const std::string name = folder.filename();
+    if (!folder.has_parent_path()) {
+      EXPECT_TRUE(std::regex_search(tour, std::regex("\n## (\\w+/, )*" + name + "/"))) << name << " has no section";
+      continue;
+    }
+    EXPECT_NE(tour.find("| `" + name + "`"), std::string::npos) << "docs/pipeline.md does not name " << folder;
+    const std::string above = read(kRoot / folder.parent_path() / "README.md");
+    EXPECT_NE(above.find("`" + name + "/`"), std::string::npos) << folder.parent_path() << "/README.md: " << name;
+  }
+}
+
 // Two types of one name in two headers are one to the linker, which takes either's destructor for both.
 TEST(Layout, NoTypeIsDefinedTwice) {
   const std::regex definition(R"(^(?:struct|class) (\w+)(?: final)?(?: :[^;]*)? \{$)");

@@ -193,7 +193,8 @@ TEST(Size, IsReadAtOneSitting) {
     for (const std::string& what : named)
       EXPECT_TRUE(larger.contains(what)) << file << ": " << what << " is no longer so large";
   };
-  for (const char* top : {"compiler", "kernels-templates", "runtime", "capi", "cli", "demo", "tests", "bench"})
+  for (const char* top :
+       {"compiler", "kernels-templates", "runtime", "capi", "cli", "demo", "tests", "bench", "python", "examples"})
     for (const auto& entry : fs::recursive_directory_iterator(std::string(CELLC_SOURCE_DIR) + "/" + top)) {
       const std::string kind = entry.path().extension();
       if (kind == ".cc" || kind == ".h" || kind == ".cuh" || kind == ".c" || kind == ".cu")

@@ -123,7 +123,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   CudaPlan plan;
   plan.plan.strategy = strategy;
   plan.plan.reason = "asked for";
-  if (strategy == Strategy::Sequential) return plan;
+  if (facts_of(strategy).pins == StrategyFacts::Pins::Nothing) return plan;
   const int asked = options.fixed_iterations.value_or(options.max_iterations);
   const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked
                      : options.repair                                            ? most_rounds(options)

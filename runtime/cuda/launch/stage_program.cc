@@ -225,18 +225,19 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
 }
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
-  if (variant.kernel == CELLC_SCAN && variant.cluster)
-    return {"semirings.cuh",   "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
-            "scan_repair.cuh", "scan.cuh",        "scan_cluster.cuh"};
-  if (variant.kernel == CELLC_SCAN && variant.buffers)
-    return {"semirings.cuh",   "transitions.cuh", "accumulators.cuh", "scan_tile.cuh",
-            "scan_repair.cuh", "scan.cuh",        "scan_tma.cuh",     "scan_stream.cuh"};
-  if (variant.kernel == CELLC_SCAN)
-    return {"semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+  if (variant.kernel == CELLC_SCAN) {
+    std::vector<std::string_view> parts = {"maps.cuh",      "semirings.cuh",   "transitions.cuh", "accumulators.cuh",
+                                           "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+    if (variant.cluster)
+      parts.push_back("scan_cluster.cuh");
+    else if (variant.buffers)
+      parts.insert(parts.end(), {"scan_tma.cuh", "scan_stream.cuh"});
+    return parts;
+  }
   if (variant.kernel == CELLC_SEGMENTED)
-    return {"semirings.cuh",    "transitions.cuh", "segments.cuh",     "hermite.cuh",
-            "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh",
-            "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
+    return {"maps.cuh",       "semirings.cuh",    "transitions.cuh", "segments.cuh",
+            "hermite.cuh",    "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh",
+            "chain_walk.cuh", "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
   if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh", "scan_rewalk.cuh"};
   return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"};
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <stdexcept>
+#include "runtime/cuda/launch/strategy_numbers.h"
 
 namespace cellc {
 
@@ -20,26 +20,13 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
   }
   const bool alone = stage.channels == 0 || channels == 1;
   bool segments = false, scans = false;
-  switch (request.solver) {
-    case Strategy::Sequential:
-      break;
-    case Strategy::Scan:
-      scans = stage.scans;
-      segments = !scans;
-      break;
-    case Strategy::Auto:
-      scans = !facts.forgets && facts.exact && stage.scans;
-      segments = !scans && !facts.remembers;
-      break;
-    case Strategy::Segmented:
-    case Strategy::Shooting:
-    case Strategy::Newton:
-      segments = true;
-      break;
-    case Strategy::Persistent:
-    case Strategy::Relaxation:
-#include "runtime/strategy/cases_not_on_gpu.def"
-      throw std::logic_error("a strategy that is not built ahead of time was to be shipped");
+  if (request.solver == Strategy::Auto) {
+    scans = !facts.forgets && facts.exact && stage.scans;
+    segments = !scans && !facts.remembers;
+  } else {
+    const int kernel = kernel_number(request.solver);
+    scans = kernel == CELLC_SCAN && stage.scans;
+    segments = kernel != CELLC_SEQUENTIAL && !scans;
   }
   // Segments leave residuals, but where one step back decides and they begin as early: cellc_leaves_no_residual.
   const bool begins_early = request.solver == Strategy::Auto || request.solver == Strategy::Segmented;
