@@ -9,6 +9,7 @@
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/stepped_cell.h"
 #include "compiler/derive/tangent_cell.h"
 #include "compiler/derive/transition_cell.h"
 
@@ -20,6 +21,7 @@ DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<Partia
 std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated);
 DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made);
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
+SteppedCell step_of(const CellGraph& cell, const Structure& structure, int stage);
 TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind);
 DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
 DerivedCell evaluated(const DerivedCell& lanes);

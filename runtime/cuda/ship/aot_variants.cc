@@ -38,6 +38,7 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
       break;
     case Strategy::Persistent:
     case Strategy::Relaxation:
+    case Strategy::Stepped:
 #include "runtime/strategy/cases_not_on_gpu.def"
       throw std::logic_error("a strategy that is not built ahead of time was to be shipped");
   }
