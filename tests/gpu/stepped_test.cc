@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 #include "compiler/syntax/parse.h"
 #include "runtime/cuda/device/offline_gpu.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/choose_stepped.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/data/errors.h"
+#include "runtime/evaluate/reference.h"
+#include "runtime/evaluate/timed_cell.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/lowered_cell.h"
 #include "tests/gpu/call_setting.h"
@@ -212,6 +217,30 @@ TEST_P(Steps, InCapturedWindows) {
         ASSERT_EQ(output.states[s].get(i), plain.states[s].get(i)) << "state " << s << ", " << i;
   }
   EXPECT_GT(counts().graphs, 1);
+}
+
+/// The adjoint of such a cell is one of the same kind: matrices the other way round, what the gates were fixed.
+TEST_P(Steps, OfTheAdjointGiveTheGradients) {
+  const bool reverse = turns::Turn().of(std::vector<bool>{false, true}).front();
+  const Trial trial = this->trial(kKinds[0], reverse, 17, 3);
+  Device device = open_device(8);
+  const Binding binding = trial.bound({17, 5, 0}, true, 1);
+  const RunOutput output = reference_run(cell_.graph, binding.run);
+  const Cotangents cotangents = random_cotangents(cell_.graph, binding.run, Dtype::F32, 3);
+  const AdjointRun adjoint(cell_.graph, results_with(cotangents, true));
+  const auto gradients = [&](Strategy solver, SolveReport& report) {
+    SolveOptions by = stepped(kKinds[0]);
+    by.solver = solver;
+    return BackwardOnGpu(*device.gpu, cell_.graph, adjoint, Dtype::F32)
+        .run(binding.run, output, cotangents, by, report);
+  };
+  SolveReport report, of_walks;
+  const Gradients found = gradients(Strategy::Stepped, report), walked = gradients(Strategy::Sequential, of_walks);
+  EXPECT_CONTAINS(stage_of(report).plan.reason, "asked for: ");
+  for (std::size_t s = 0; s < found.symbols.size(); ++s)
+    for (std::int64_t i = 0; i < found.symbols[s].count(); ++i)
+      ASSERT_NEAR(found.symbols[s].get(i), walked.symbols[s].get(i), 2e-5 * (1 + std::abs(walked.symbols[s].get(i))))
+          << cell_.graph.symbols[s].name << ", " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Steps, testing::Range<std::size_t>(0, std::size(kCells)), name_of);
