@@ -6,8 +6,9 @@
 // torch draws them, inputs in ±1. `steps` is the time of a step; `error`: the largest of |h - h64| over all rows, h64
 // run in f64 by the sequential kernels on the same rounded data (with CELLC_BENCH_ERRORS). CELLC_BENCH_BLOCKS, _SLOTS
 // and _THREADS force a shape, CELLC_BENCH_EXCHANGE=cluster or group how blocks tell each other values;
-// CELLC_BENCH_RELAX=1 relaxes all steps instead. CELLC_BENCH_STREAMS=2 also makes so many solvers run REPEATS times
-// in a row at the same time, and says how many end with other bits. What torch takes for the same: against_lstm.py.
+// CELLC_BENCH_SOLVER=relaxation, stepped, sequential or auto runs it so instead. CELLC_BENCH_STREAMS=2 also makes so
+// many solvers run REPEATS times in a row at the same time, and says how many end with other bits. What torch takes for
+// the same: against_lstm.py.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -85,6 +86,9 @@ const std::vector<Row> kRows = {
     {"lstm256tf32", kLstm, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32},
     {"lstm256f32", kLstm, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32x3},
     {"lstm768tf32", kLstm, 16, 1024, {768, 768}, Dtype::F32, Products::Tf32},
+    // Whose weights fit no group of an H100.
+    {"lstm3072bf16", kLstm, 16, 128, {3072, 3072}, Dtype::BF16, Products::Storage},
+    {"lstm3072f32", kLstm, 16, 128, {3072, 3072}, Dtype::F32, Products::Tf32},
     {"heads", kHeads, 16, 1024, {12, 64}, Dtype::BF16, Products::Storage},
     {"gru512", kGru, 16, 1024, {512, 512}, Dtype::BF16, Products::Storage},
     {"gru256f32", kGru, 16, 1024, {256, 256}, Dtype::F32, Products::Tf32x3},
@@ -161,7 +165,8 @@ void bench(Gpu& gpu, const Row& row, int repeats, bool errors) {
   const AnalysedCell cell = analyse_text(source);
   const BoundRun run = data_of(cell, row);
   SolveOptions options;
-  options.solver = std::getenv("CELLC_BENCH_RELAX") ? Strategy::Relaxation : Strategy::Persistent;
+  const char* const solver_name = std::getenv("CELLC_BENCH_SOLVER");
+  options.solver = strategy_named(solver_name ? solver_name : "persistent").value();
   options.products = row.products;
   const auto wish = [](const char* name) { return std::getenv(name) ? std::atoi(std::getenv(name)) : 0; };
   options.persistent = {wish("CELLC_BENCH_BLOCKS"), wish("CELLC_BENCH_SLOTS"), wish("CELLC_BENCH_THREADS")};

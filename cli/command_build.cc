@@ -58,11 +58,19 @@ void check_request(const BuildOptions& options) {
     throw UsageError(fmt::format("--solver {}: it runs on CPUs only, and is not built ahead of time", options.solver));
   if (solver == Strategy::Persistent)
     throw UsageError(fmt::format(
-        "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time",
+        "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time; "
+        "leave the choice to auto, which goes step by step in one kernel, or run the cell by cellc",
         options.solver));
   if (solver == Strategy::Relaxation)
     throw UsageError(fmt::format(
-        "--solver {}: the host looks at every iteration, and calls of what is built wait for nothing", options.solver));
+        "--solver {}: the host looks at every iteration, and calls of what is built wait for nothing; leave the choice "
+        "to auto, which goes step by step, or run the cell by cellc",
+        options.solver));
+  if (solver == Strategy::Stepped)
+    throw UsageError(fmt::format(
+        "--solver {}: the kernels of a step are queued and captured by cellc as it runs, and are not built ahead of "
+        "time; leave the choice to auto, which goes step by step in one kernel, or run the cell by cellc",
+        options.solver));
   if (cuda && !options.cpu.empty())
     throw UsageError(
         fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));

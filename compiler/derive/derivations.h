@@ -10,6 +10,7 @@
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/stepped_cell.h"
 #include "compiler/derive/tangent_cell.h"
 #include "compiler/derive/transition_cell.h"
 
@@ -25,6 +26,7 @@ std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const A
 void add_outs(LaneFusion& lanes, const AccumulatedOuts& accumulated, StageCells& to);
 DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made);
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
+SteppedCell step_of(const CellGraph& cell, const Structure& structure, int stage);
 TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind);
 DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
 DerivedCell evaluated(const DerivedCell& lanes);

@@ -73,6 +73,11 @@ void check(RelaxedCell& relaxed, Visit&& visit) {
 }
 
 template <typename Visit>
+void check(SteppedCell& stepped, Visit&& visit) {
+  for (DerivedCell* part : {&stepped.fixed, &stepped.step}) check(*part, visit);
+}
+
+template <typename Visit>
 void check(ScalarLane& lane, Visit&&) {
   verify(lane.scalars);
   verify(lane.held, lane.scalars);
@@ -142,6 +147,10 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
   return derived(Derivation::Relaxation, cell.name, hooks, [&] { return derivation::relax(cell, structure, stage); });
 }
 
+SteppedCell step_of(const CellGraph& cell, const Structure& structure, int stage, const DeriveHooks& hooks) {
+  return derived(Derivation::OneStep, cell.name, hooks, [&] { return derivation::step_of(cell, structure, stage); });
+}
+
 TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind, const DeriveHooks& hooks) {
   return derived(Derivation::Transition, lanes.cell.name, hooks,
                  [&] { return derivation::with_transition(lanes, lane, kind); });
@@ -205,9 +214,16 @@ std::vector<NumberedCell> derive(const CellGraph& cell, const Structure& structu
     }
     add(k, evaluated(s.lanes, hooks));
     add(k, residual(s.lanes, s.lane, hooks));
-    if (auto relaxed = relax(cell, structure, k, hooks))
+    auto relaxed = relax(cell, structure, k, hooks);
+    const bool may_mix = relaxed.has_value();
+    if (relaxed)
       for (DerivedCell* part : {&relaxed->fixed, &relaxed->mixing, &relaxed->relaxed, &relaxed->step})
         add(k, std::move(*part));
+    // Such steps as kernels of their own are for stages whose lanes no thread holds, as those that mix.
+    if (may_mix) {
+      SteppedCell stepped = step_of(cell, structure, k, hooks);
+      for (DerivedCell* part : {&stepped.fixed, &stepped.step}) add(k, std::move(*part));
+    }
   }
   if (cell.has_lines()) add(-1, block_of(cell, hooks).block);
   add(-1, staged.after);

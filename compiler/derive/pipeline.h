@@ -7,6 +7,7 @@
 //   fuse_outs       a stage whose lanes make outs of their channels                          fused_outs.h
 //   without_outs    the outs that are left then
 //   relax           a stage with its mixing terms taken from the last iterate              relaxed_cell.h
+//   step_of         one step of a stage, for kernels of its own                          stepped_cell.h
 //   with_transition   a lane with the map from its start to where it is                      transition_cell.h
 //   linearised      a lane about a given trajectory, for Newton per step                   newton_cell.h
 //   evaluated       its first guess
@@ -36,6 +37,7 @@
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/stepped_cell.h"
 #include "compiler/derive/tangent_cell.h"
 #include "compiler/derive/transition_cell.h"
 
@@ -64,6 +66,8 @@ DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made,
 /// nullopt: the stage has no mixing terms.
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage,
                                  const DeriveHooks& hooks = {});
+
+SteppedCell step_of(const CellGraph& cell, const Structure& structure, int stage, const DeriveHooks& hooks = {});
 
 /// `lanes`: of StageCells, or linearised. `kind` No means: not scannable, so Newton's transitions. Throws
 /// std::logic_error where `lanes` is not of that kind.

@@ -94,6 +94,11 @@ typedef struct cellc_nest_run {
   uint64_t device_offsets;  /* the same numbers on the device, also where all are as long */
   int reverse;
   int64_t chunk_bytes; /* memory for what passes between phases; 0: a share of the card's */
+  /* Of a cell without states, steps [begin, begin + window) of every sequence, and those that the device has counted
+   * (NestFrame::steps_before); what is made once is there already. 0: all steps; below 0: only what windows of that
+   * many find ready. */
+  int64_t window, window_begin;
+  uint64_t steps_before;
 } cellc_nest_run;
 
 /* A device that launches kernels by number. A result other than 0 ends the run and is handed on. */
@@ -627,19 +632,27 @@ static inline void cellc_nest_pass(cellc_nest_work* w) {
   in_time = run->sequences > 0 && most / run->sequences >= CELLC_SHORTEST_WINDOW;
   steps = rows <= most ? 0 : in_time ? most / run->sequences : most;
   w->chunk_rows = rows <= most ? rows : in_time ? steps * run->sequences : most;
+  if (run->window != 0) w->chunk_rows = run->sequences * (run->window < 0 ? -run->window : run->window);
   w->chunks = w->base + (uint64_t)w->fixed;
   w->fixed += (int64_t)cellc_buffer(w, 0, r->chunks, r->chunk_count, w->chunk_rows);
   w->prepared = w->base + (uint64_t)w->fixed;
   w->fixed += cellc_prepare_matrices(w, r->phase_count, 0);
-  if (r->once_kernel >= 0) {
+  if (r->once_kernel >= 0 && run->window <= 0) {
     CELLC_FRAME frame;
     memset(&frame, 0, sizeof frame);
     frame.rows = 1;
     cellc_run_kernel(w, r->once_kernel, frame);
   }
   if (run->sequences == 0) return;
-  cellc_prepare_matrices(w, r->phase_count, 1);
-  if (rows <= most) {
+  if (run->window <= 0) cellc_prepare_matrices(w, r->phase_count, 1);
+  if (run->window != 0) {
+    CELLC_FRAME frame = cellc_whole_frame(w, 0, run->sequences);
+    frame.window = run->window < 0 ? -run->window : run->window;
+    frame.window_begin = run->window_begin;
+    frame.rows = run->sequences * frame.window;
+    frame.steps_before = (const long long*)(uintptr_t)run->steps_before;
+    if (run->window > 0 || w->counts) cellc_run_window(w, frame);
+  } else if (rows <= most) {
     cellc_run_window(w, cellc_whole_frame(w, 0, run->sequences));
   } else if (in_time) {
     cellc_run_in_time(w, 0, run->sequences, steps);

@@ -31,6 +31,9 @@ struct NestFrame {
   long long first_job;  ///< of the launch, of jobs that take several
   void* scratch;        ///< global memory of blocks
   long long scratch_stride;  ///< entries of a block
+  /// Steps before window_begin that are counted on the device, so that a captured graph serves window after window;
+  /// null: none.
+  const long long* steps_before;
 };
 
 struct ProductArguments {

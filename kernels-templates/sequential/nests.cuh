@@ -21,8 +21,8 @@ CELLC_DEVICE Stretch stretch_of(const NestFrame& f, long long sequence) {
   Stretch s;
   s.start = f.offsets[sequence];
   s.end = f.offsets[sequence + 1];
-  const long long length = s.end - s.start;
-  s.begin = f.window_begin < length ? f.window_begin : length;
+  const long long length = s.end - s.start, begin = f.window_begin + (f.steps_before != nullptr ? *f.steps_before : 0);
+  s.begin = begin < length ? begin : length;
   const long long rest = length - s.begin;
   s.steps = f.window != 0 && f.window < rest ? f.window : rest;
   s.low = f.direction > 0 ? s.start + s.begin : s.end - s.begin - s.steps;

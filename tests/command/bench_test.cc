@@ -32,7 +32,7 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
   EXPECT_GT(cpu["floor_ms"], 0.0);
   std::map<std::string, json> by_name;
   for (const json& s : cpu["strategies"]) by_name[s["solver"]] = s;
-  EXPECT_EQ(by_name.size(), 8u);
+  EXPECT_EQ(by_name.size(), 9u);
   for (const char* runs : {"auto", "sequential", "segmented", "shooting", "newton"}) {
     for (const char* key : {"ms", "ratio", "gb_per_s", "ns_per_step_channel", "compile_ms"})
       EXPECT_GT(by_name[runs][key], 0.0) << runs << key;
@@ -121,6 +121,7 @@ TEST_F(CommandBench, Statuses) {
       {2, {"bench", gru, "--solver", "scan", "--device", "cpu"}, "--solver scan: the stage {h} is neither linear"},
       {2, {"bench", gru, "--solver", "magic"}, "expected all, auto"},
       {2, {"bench", gru, "--solver", "persistent"}, "persistent does not run on the CPU"},
+      {2, {"bench", gru, "--solver", "stepped"}, "stepped does not run on the CPU"},
       {2, {"bench", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {2, {"bench", gru, "--repeats", "0"}, "--repeats"},
       {2, {"bench", gru, "--dim", "q=3"}, "has no axis 'q'"},

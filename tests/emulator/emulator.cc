@@ -101,6 +101,7 @@ class EmulatorDevice final : public Emulator {
     facts_.major = 9;
     facts_.multiprocessors = options_.multiprocessors;
     facts_.shared_per_block = 227 << 10;
+    facts_.shared_kept = 14 << 10;  // what lanes of a warp show each other, and tiles of tensor cores
     facts_.shared_per_multiprocessor = 228 << 10;
     facts_.registers_per_multiprocessor = 64 << 10;
     facts_.threads_per_multiprocessor = 2048;
@@ -202,7 +203,12 @@ class EmulatorDevice final : public Emulator {
     return std::chrono::duration<double, std::milli>(last->second - first->second).count();
   }
 
-  Counts counts() const override { return {allocations_, memory_.live_bytes(), launches_, synchronisations_}; }
+  Counts counts() const override {
+    const std::lock_guard lock(graphs_mutex_);
+    return {
+        allocations_,   memory_.live_bytes(), launches_, synchronisations_, static_cast<std::int64_t>(graphs_.size()),
+        graph_launches_};
+  }
   void set_seed(std::uint64_t seed) override { options_.seed = seed; }
   void set_room(int blocks) override { room_ = blocks; }
   void set_capture(std::uint64_t graph) override { capture_ = graph; }
@@ -225,7 +231,42 @@ class EmulatorDevice final : public Emulator {
   GpuStream make_stream() override { return kFirstOwnStream + next_stream_++; }
   GpuFence make_fence() override { return ++next_stream_; }
 
+  bool begin_capture(GpuStream stream) override {
+    if (!is_own(stream) || kept_stream_) throw DeviceError("emulator: a stream that cannot be captured");
+    kept_stream_ = stream;
+    kept_.clear();
+    return true;
+  }
+  GpuGraph end_capture(GpuStream stream) override {
+    if (stream != kept_stream_) throw DeviceError("emulator: the end of a capture that was not begun");
+    kept_stream_ = 0;
+    const std::lock_guard lock(graphs_mutex_);
+    graphs_.emplace(++next_graph_, std::move(kept_));
+    return next_graph_;
+  }
+  void launch_graph(GpuGraph graph, GpuStream) override {
+    std::vector<KeptLaunch> launches;
+    {
+      const std::lock_guard lock(graphs_mutex_);
+      ++graph_launches_;
+      launches = graphs_.at(graph);
+    }
+    for (KeptLaunch& one : launches) {
+      void* argument = one.argument.data();
+      launch(one.function, one.shape, &argument);
+    }
+  }
+  void release_graph(GpuGraph graph) noexcept override {
+    const std::lock_guard lock(graphs_mutex_);
+    graphs_.erase(graph);
+  }
+
  private:
+  struct KeptLaunch {
+    GpuFunction function;
+    GpuLaunch shape;
+    std::vector<char> argument;
+  };
   void check_release() {
     if (wrong_release_.exchange(false))
       throw DeviceError("emulator: release() of an address that is not, or no longer, a device buffer");
@@ -237,11 +278,17 @@ class EmulatorDevice final : public Emulator {
   static bool is_own(GpuStream stream) { return stream >= kFirstOwnStream; }
   static thread_local int allowed_in_capture;
   void refuse_in_capture(const char* what, GpuStream stream) const {
-    if (capture_ && !(allowed_in_capture > 0 && is_own(stream)))
+    if (kept_stream_ || (capture_ && !(allowed_in_capture > 0 && is_own(stream))))
       throw DeviceError(std::string("emulator: ") + what + " while a graph is captured");
   }
 
   std::atomic<std::uint64_t> capture_ = 0, next_stream_ = 1;
+  static thread_local GpuStream kept_stream_;  ///< whose launches are kept, of this thread
+  static thread_local std::vector<KeptLaunch> kept_;
+  mutable std::mutex graphs_mutex_;
+  std::map<GpuGraph, std::vector<KeptLaunch>> graphs_;
+  GpuGraph next_graph_ = 0;
+  std::int64_t graph_launches_ = 0;
   int room_ = 0;
   EmulatorOptions options_;
   GpuFacts facts_;
@@ -254,6 +301,8 @@ class EmulatorDevice final : public Emulator {
 };
 
 thread_local int EmulatorDevice::allowed_in_capture = 0;
+thread_local GpuStream EmulatorDevice::kept_stream_ = 0;
+thread_local std::vector<EmulatorDevice::KeptLaunch> EmulatorDevice::kept_;
 
 void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction& function, const GpuLaunch& launch) {
   const auto refuse = [&](const std::string& why) {
@@ -286,6 +335,14 @@ void EmulatorDevice::launch(const GpuFunction& function, const GpuLaunch& launch
   const Module::Kernel& kernel = kernel_of(function);
   check_release();
   check_shape(kernel, function, launch);
+  if (kept_stream_) {
+    if (launch.stream != kept_stream_ || launch.argument_bytes == 0)
+      throw DeviceError("emulator: kernel " + kernel.name + ": a launch that no graph can keep");
+    const char* const argument = static_cast<const char*>(*arguments);
+    kept_.push_back({function, launch, {argument, argument + launch.argument_bytes}});
+    kept_.back().shape.stream = 0;
+    return;
+  }
   const std::lock_guard lock(launch_mutex);
   const auto& object = kernel.module->object;
   emulator::GridJob job;

@@ -36,6 +36,8 @@ class Emulator : public Gpu {
     std::int64_t live_bytes = 0;        ///< now
     std::int64_t launches = 0;          ///< so far
     std::int64_t synchronisations = 0;  ///< so far: synchronize, copy_out, elapsed_ms
+    std::int64_t graphs = 0;            ///< of our own that are alive
+    std::int64_t graph_launches = 0;    ///< so far; what they launch counts as launches
   };
   virtual Counts counts() const = 0;
   virtual void set_seed(std::uint64_t seed) = 0;  ///< as EmulatorOptions::seed, of the launches from now on

@@ -47,6 +47,7 @@ std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {4, 2, 256}});
   ways.push_back({&adjoint, Dtype::F64, Strategy::Persistent, true, {2, 1, 256}});
   ways.push_back({&adjoint, Dtype::F32, Strategy::Auto, true, {}, WideProducts::Always});
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64}) ways.push_back({&adjoint, dtype, Strategy::Stepped});
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {3, 2, 256, PersistentWish::Exchange::Group}});
   return ways;
 }

@@ -76,6 +76,12 @@ CELLC_SAME_CALL(stream_destroy, cuStreamDestroy_v2);
 CELLC_SAME_CALL(stream_get_id, cuStreamGetId);
 CELLC_SAME_CALL(stream_wait_event, cuStreamWaitEvent);
 CELLC_SAME_CALL(stream_get_capture_info, cuStreamGetCaptureInfo_v2);
+CELLC_SAME_CALL(stream_begin_capture, cuStreamBeginCapture_v2);
+CELLC_SAME_CALL(stream_end_capture, cuStreamEndCapture);
+CELLC_SAME_CALL(graph_instantiate, cuGraphInstantiateWithFlags);
+CELLC_SAME_CALL(graph_destroy, cuGraphDestroy);
+CELLC_SAME_CALL(graph_launch, cuGraphLaunch);
+CELLC_SAME_CALL(graph_exec_destroy, cuGraphExecDestroy);
 CELLC_SAME_CALL(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
 CELLC_SAME_CALL(pointer_get_attributes, cuPointerGetAttributes);
 

@@ -442,6 +442,37 @@ TEST_F(WithFakeDriver, CaptureIsSeenAndAllocatingIsAllowedInIt) {
   EXPECT_EQ(driver->capture_mode, 0);
 }
 
+TEST_F(WithFakeDriver, GraphsOfOurOwn) {
+  const auto gpu = open();
+  const GpuStream stream = gpu->make_stream();
+  ASSERT_TRUE(gpu->begin_capture(stream));
+  EXPECT_EQ(driver->begun_in, 2) << "relaxed";
+  EXPECT_EQ(driver->capture_mode, 0) << "as it was";
+  const GpuGraph graph = gpu->end_capture(stream);
+  ASSERT_NE(graph, 0u);
+  EXPECT_EQ(driver->graphs, 0) << "what is ready needs it no more";
+  EXPECT_EQ(driver->ready_graphs, 1);
+  gpu->launch_graph(graph, 8);
+  ASSERT_EQ(driver->graph_runs.size(), 1u);
+  EXPECT_EQ(driver->graph_runs[0].second, reinterpret_cast<void*>(8));
+  gpu->release_graph(graph);
+  gpu->release_graph(0);
+  EXPECT_EQ(driver->ready_graphs, 0);
+  // A device that cannot says so; what goes wrong is told, and leaves nothing.
+  driver->fail["cuStreamBeginCapture_v2"] = 801;
+  EXPECT_FALSE(gpu->begin_capture(stream));
+  driver->fail.clear();
+  for (const char* function : {"cuStreamEndCapture", "cuGraphInstantiateWithFlags"}) {
+    ASSERT_TRUE(gpu->begin_capture(stream));
+    driver->fail[function] = 1;
+    EXPECT_THROW(gpu->end_capture(stream), DeviceError) << function;
+    driver->fail.clear();
+    EXPECT_EQ(driver->graphs + driver->ready_graphs, 0) << function;
+  }
+  driver->fail["cuGraphLaunch"] = 1;
+  EXPECT_THROW(gpu->launch_graph(graph, 8), DeviceError);
+}
+
 TEST_F(WithFakeDriver, OtherGpusThanTheFirst) {
   std::string reason;
   auto fake = Driver::open_file(CELLC_FAKE_DRIVER, reason);

@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/choose_relaxation.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/evaluate/reference.h"
 #include "runtime/evaluate/row_difference.h"
+#include "runtime/evaluate/timed_cell.h"
 #include "tests/engines/relaxed_cells.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/fixtures.h"
@@ -258,6 +263,147 @@ TEST(RelaxationOnDevice, GoesOnByFinerProducts) {
   }
 }
 
+/// Gradients of a run, by one way and the other.
+Gradients gradients_of(Gpu& gpu, const AnalysedCell& l, const AdjointRun& adjoint, const BoundRun& run,
+                       const RunOutput& output, const Cotangents& cotangents, Dtype dtype, const SolveOptions& solve,
+                       SolveReport& report) {
+  return BackwardOnGpu(gpu, l.cell, adjoint, dtype).run(run, output, cotangents, solve, report);
+}
+
+double furthest(const Gradients& a, const Gradients& b) {
+  double most = 0;
+  for (std::size_t s = 0; s < a.symbols.size(); ++s)
+    for (std::int64_t i = 0; i < a.symbols[s].count(); ++i)
+      most = std::max(most, std::abs(a.symbols[s].get(i) - b.symbols[s].get(i)) / (1 + std::abs(b.symbols[s].get(i))));
+  return most;
+}
+
+class RelaxesAdjoint : public testing::TestWithParam<const char*> {};
+
+// The adjoint of a cell that mixes is linear and mixes by the matrices the other way round.
+TEST_P(RelaxesAdjoint, ToTheSequentialGradients) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", GetParam()));
+  turns::Turn turn;
+  const bool reverse = turn.of(std::vector<bool>{false, true}).front();
+  for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F64, Dtype::F32}))
+    for (const bool ragged : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}, ragged {}", to_string(dtype), ragged));
+      Device device = open_device(8);
+      Binding binding = bound(l, dtype, 40, 20, reverse);
+      if (ragged) binding.run.offsets = {0, 60, 60, 120};
+      for (Array& a : binding.run.symbols)  // so that each of them contracts
+        for (std::int64_t i = 0; i < a.count(); ++i) a.set(i, 0.5 * a.get(i));
+      const RunOutput output = reference_run(l.cell, binding.run);
+      const Cotangents cotangents = random_cotangents(l.cell, binding.run, dtype, 3);
+      const AdjointRun adjoint(l.cell, results_with(cotangents, true));
+      SolveOptions by = relaxed();
+      by.products = Products::F32;
+      by.max_iterations = 120;
+      SolveReport report;
+      const Gradients found = gradients_of(*device.gpu, l, adjoint, binding.run, output, cotangents, dtype, by, report);
+      EXPECT_TRUE(report.converged);
+      EXPECT_EQ(std::count_if(
+                    report.stages.begin(), report.stages.end(),
+                    [](const StageReport& s) { return s.plan.strategy == Strategy::Relaxation && s.iterations > 0; }),
+                1)
+          << report.stages[0].plan.reason;
+      by.solver = Strategy::Sequential;
+      const Gradients steps = gradients_of(*device.gpu, l, adjoint, binding.run, output, cotangents, dtype, by, report);
+      EXPECT_LE(furthest(found, steps), dtype == Dtype::F64 ? 1e-10 : 1e-4);
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Cells, RelaxesAdjoint, testing::Values(kLstm, kGru, kMeanField, kStaged));
+
+TEST(RelaxationOnDevice, AdjointsThatDoNotContractGoStepByStep) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  Device device = open_device(8);
+  Binding binding = bound(l, Dtype::F32, 60, 20, false);
+  of_name(l.cell, binding.run, "g").set(0, 2);
+  const RunOutput output = reference_run(l.cell, binding.run);
+  const Cotangents cotangents = random_cotangents(l.cell, binding.run, Dtype::F32, 3);
+  const AdjointRun adjoint(l.cell, results_with(cotangents, true));
+  const auto run = [&](const SolveOptions& by, SolveReport& report) {
+    return gradients_of(*device.gpu, l, adjoint, binding.run, output, cotangents, Dtype::F32, by, report);
+  };
+  SolveOptions by = relaxed(), steps;
+  steps.solver = Strategy::Sequential;
+  by.max_iterations = 4;
+  SolveReport report, of_steps;
+  const Gradients found = run(by, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_GT(report.repaired, 0);
+  EXPECT_NE(report.stages[0].plan.strategy, Strategy::Relaxation);
+  EXPECT_CONTAINS(report.stages[0].plan.reason, "; relaxation did not converge");
+  EXPECT_LE(furthest(found, run(steps, of_steps)), 1e-3);
+  // Or it is said.
+  by.repair = false;
+  run(by, report);
+  EXPECT_FALSE(report.converged);
+  EXPECT_GT(report.max_residual, default_tolerance(Dtype::F32));
+  // Of a cell whose adjoint has nothing to relax.
+  const AnalysedCell lanes =
+      analyse_text(SourceText("test.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n"));
+  const Binding plain = bound(lanes, Dtype::F32, 9, 3, false);
+  const Cotangents of = random_cotangents(lanes.cell, plain.run, Dtype::F32, 3);
+  const AdjointRun without(lanes.cell, results_with(of, true));
+  EXPECT_THROW(gradients_of(*device.gpu, lanes, without, plain.run, reference_run(lanes.cell, plain.run), of,
+                            Dtype::F32, relaxed(), report),
+               SolverError);
+}
+
+// Iterations take several times the memory of steps: where they are given up, it is given back.
+TEST(RelaxationOnDevice, GivesItsMemoryBack) {
+  if (on_card()) GTEST_SKIP() << "counts what the emulator holds";
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kChaos));
+  Device device = open_device(8);
+  const Binding binding = bound(l, Dtype::F32, 90, 20, false);
+  const auto held = [&](const SolveOptions& solve) {
+    CudaSolver solver(*device.gpu, l.cell, l.structure, Dtype::F32);
+    const std::int64_t before = device.emulator->counts().live_bytes;
+    SolveReport report;
+    solver.run(binding.run, solve, report);
+    EXPECT_TRUE(report.converged);
+    EXPECT_NE(report.stages[0].plan.strategy, Strategy::Relaxation);
+    return device.emulator->counts().live_bytes - before;
+  };
+  SolveOptions asked = relaxed();
+  asked.max_iterations = 12;
+  EXPECT_EQ(held(asked), held({}));
+}
+
+/// Tells which products were compiled.
+class HearsOfProducts final : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  GpuModule load(const GpuSource& source) override {
+    for (const ProductFactors factors : {ProductFactors::Tf32, ProductFactors::Tf32x3})
+      if (source.text.find(product_template(factors, Dtype::F32).macro) != std::string::npos) heard.insert(factors);
+    return WrappedGpu::load(source);
+  }
+  std::set<ProductFactors> heard;
+};
+
+// While iterates move far, coarse products do, and the answer is that of fine ones.
+TEST(RelaxationOnDevice, BeginsByCoarseProducts) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
+  Device device = open_device(8);
+  Binding binding = bound(l, Dtype::F32, 24, 20, false);
+  of_name(l.cell, binding.run, "g").set(0, 1);
+  HearsOfProducts gpu(*device.gpu);
+  CudaSolver solver(gpu, l.cell, l.structure, Dtype::F32), steps(*device.gpu, l.cell, l.structure, Dtype::F32);
+  SolveReport report;
+  SolveOptions solve = relaxed();
+  solve.fixed_iterations = 3;  // each of them is one of the map that was asked for
+  solver.run(binding.run, solve, report);
+  EXPECT_FALSE(gpu.heard.contains(ProductFactors::Tf32));
+  const RunOutput output = solver.run(binding.run, relaxed(), report);
+  EXPECT_EQ(gpu.heard.size(), 2u);
+  EXPECT_TRUE(report.converged);
+  EXPECT_EQ(report.repaired, 0);
+  EXPECT_LE(report.stages[0].iterations, 26);
+  EXPECT_LE(furthest(output, step_by_step(steps, binding.run)), 3e-6);
+}
+
 // So many and no more may be none: then the states are those that iterations begin with.
 TEST(RelaxationOnDevice, WithoutIterations) {
   const AnalysedCell l = analyse_text(SourceText("test.cell", kGain));
@@ -366,7 +512,7 @@ TEST(ChooseRelaxation, WhatIsWorthTrying) {
   RelaxationRequest r{4.0 * 768 * 768, 2 * 768, 16 * 1024, 1024, 16, Dtype::F32, ProductFactors::Tf32x3, 0, 132};
   const int of_large = iterations_worth_on_gpu(r);
   EXPECT_GT(of_large, 50);
-  r.persistent_step_ns = 2700;  // in 16 bits
+  r.other_step_ns = 2700;  // in 16 bits
   r.factors = ProductFactors::F16;
   EXPECT_EQ(iterations_worth_on_gpu(r), 0);
   r = {4.0 * 512 * 512, 2 * 512, 16384, 16384, 1, Dtype::F32, ProductFactors::BF16, 1000, 132};

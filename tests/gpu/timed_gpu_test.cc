@@ -94,12 +94,12 @@ TEST(TimedGpu, EveryStrategyRunsOrIsRefused) {
   EXPECT_EQ(timed->device(), "cuda");
   EXPECT_EQ(timed->processor(), gpu->facts().name);
   const Bench bench = bench_cell(*timed, p.stages(), traffic_of(p.cell.cell, p.binding.run, Dtype::F32), {}, {}, 1);
-  ASSERT_EQ(bench.strategies.size(), 8u);
+  ASSERT_EQ(bench.strategies.size(), 9u);
   EXPECT_GT(bench.floor_ms, 0);
   for (const BenchedStrategy& s : bench.strategies) {
     SCOPED_TRACE(to_string(s.strategy));
-    const bool refused =
-        s.strategy == Strategy::Scan || s.strategy == Strategy::Relaxation || s.strategy == Strategy::Persistent;
+    const bool refused = s.strategy == Strategy::Scan || s.strategy == Strategy::Relaxation ||
+                         s.strategy == Strategy::Persistent || s.strategy == Strategy::Stepped;
     ASSERT_EQ(s.refused.has_value(), refused) << s.refused.value_or("");
     if (refused) {
       EXPECT_NE(*s.refused, "");

@@ -82,8 +82,8 @@ std::string fault_of(Derivation broken, void (*breaks)(DerivedCell&)) {
 
 TEST(Pipeline, WhatIsNoGraphIsFoundAndItsDerivationNamed) {
   for (const Derivation d :
-       {Derivation::Stages, Derivation::Sums, Derivation::AfterSums, Derivation::Relaxation, Derivation::Transition,
-        Derivation::Newton, Derivation::Guess, Derivation::Residual, Derivation::Defaults}) {
+       {Derivation::Stages, Derivation::Sums, Derivation::AfterSums, Derivation::Relaxation, Derivation::OneStep,
+        Derivation::Transition, Derivation::Newton, Derivation::Guess, Derivation::Residual, Derivation::Defaults}) {
     const std::string fault = fault_of(d, spoil);
     EXPECT_NE(fault.find(fmt::format("the derivation '{}' of 'c' went wrong", to_string(d))), std::string::npos)
         << fault;

@@ -32,6 +32,7 @@ TEST(StrategyTable, RowsAreTheEnumerators) {
   EXPECT_TRUE(is_on_gpu(Strategy::Auto));
   EXPECT_TRUE(is_on_gpu(Strategy::Relaxation));
   EXPECT_TRUE(is_on_gpu(Strategy::Persistent));
+  EXPECT_TRUE(is_on_gpu(Strategy::Stepped));
 }
 
 TEST(StrategyTable, ListsNameAllOfThem) {

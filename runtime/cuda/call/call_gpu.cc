@@ -19,18 +19,38 @@ GpuModule LoadedModules::load(Gpu& gpu, const GpuSource& source) {
   return again;
 }
 
+namespace {
+
+bool is_host_asked() {
+  const RunControl* const control = run_control();
+  return control && (control->cancel || control->goes_on);
+}
+
+}  // namespace
+
+bool CallGpu::ask_host(GpuStream stream) {
+  if (!is_host_asked()) return false;
+  // What is queued can no longer be taken back: where the host is told of kernels that ended, it has to be waited for.
+  if (run_control()->waits) below_.synchronize(stream);
+  go_on_after(0);
+  return true;
+}
+
 void CallGpu::launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) {
   if (rehearsing_) return;
-  const RunControl* const control = run_control();
-  const bool asked = control && (control->cancel || control->goes_on);
-  if (asked) {
-    // What is queued can no longer be taken back: where the host is told of kernels that ended, it has to be waited
-    // for.
-    if (control->waits) below_.synchronize(launch.stream);
-    go_on_after(0);
-  }
+  const bool asked = ask_host(launch.stream);
   below_.launch(function, launch, arguments);
-  if (asked) ++control->rows;
+  if (asked) ++run_control()->rows;
+}
+
+bool CallGpu::begin_capture(GpuStream stream) {
+  return !rehearsing_ && !is_host_asked() && below_.begin_capture(stream);
+}
+
+void CallGpu::launch_graph(GpuGraph graph, GpuStream stream) {
+  const bool asked = ask_host(stream);
+  below_.launch_graph(graph, stream);
+  if (asked) ++run_control()->rows;
 }
 
 CallGpu::Rehearsal::Rehearsal(CallGpu& gpu) : gpu_(gpu) {

@@ -95,6 +95,9 @@ class CallGpu final : public WrappedGpu {
   }
   /// Asks the host before (run_control.h), so that a call that was cancelled queues no further kernel.
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override;
+  /// A rehearsal launches nothing that a graph could keep. A host that is asked between kernels sees them one by one.
+  bool begin_capture(GpuStream stream) override;
+  void launch_graph(GpuGraph graph, GpuStream stream) override;
   /// Memory that is kept from run to run: larger, where it is too small.
   void reserve(GpuBuffer& buffer, std::size_t bytes) {
     if (buffer.bytes() < std::max<std::size_t>(256, bytes))
@@ -106,6 +109,8 @@ class CallGpu final : public WrappedGpu {
     GpuAddress address;
     std::size_t bytes;
   };
+  /// Before something is queued; whether the host was asked.
+  bool ask_host(GpuStream stream);
   GpuStream own_or(GpuStream stream) const { return rehearsing_ ? own_ : stream; }
   bool is_fresh(GpuAddress at) const {
     return std::any_of(fresh_.begin(), fresh_.end(),

@@ -91,6 +91,12 @@ bool Driver::bind(std::string& reason) {
   take(stream_get_id, "cuStreamGetId");
   take(stream_wait_event, "cuStreamWaitEvent");
   take(stream_get_capture_info, "cuStreamGetCaptureInfo_v2");
+  take(stream_begin_capture, "cuStreamBeginCapture_v2");
+  take(stream_end_capture, "cuStreamEndCapture");
+  take(graph_instantiate, "cuGraphInstantiateWithFlags");
+  take(graph_destroy, "cuGraphDestroy");
+  take(graph_launch, "cuGraphLaunch");
+  take(graph_exec_destroy, "cuGraphExecDestroy");
   take(thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   take(pointer_get_attributes, "cuPointerGetAttributes");
   return reason.empty();

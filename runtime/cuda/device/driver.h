@@ -109,7 +109,7 @@ class Driver {
   /// "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)"
   std::string describe(int result) const;
 
-  using Handle = void*;  // CUcontext, CUmodule, CUfunction, CUstream, CUevent
+  using Handle = void*;  // CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphExec
   using Address = std::uint64_t;
   int (*init)(unsigned) = nullptr;
   int (*driver_get_version)(int*) = nullptr;
@@ -152,6 +152,12 @@ class Driver {
   int (*stream_get_id)(Handle, std::uint64_t*) = nullptr;
   int (*stream_wait_event)(Handle, Handle, unsigned) = nullptr;
   int (*stream_get_capture_info)(Handle, int*, std::uint64_t*, Handle*, const Handle**, std::size_t*) = nullptr;
+  int (*stream_begin_capture)(Handle, int) = nullptr;
+  int (*stream_end_capture)(Handle, Handle*) = nullptr;
+  int (*graph_instantiate)(Handle*, Handle, unsigned long long) = nullptr;
+  int (*graph_destroy)(Handle) = nullptr;
+  int (*graph_launch)(Handle, Handle) = nullptr;
+  int (*graph_exec_destroy)(Handle) = nullptr;
   int (*thread_exchange_capture_mode)(int*) = nullptr;
   int (*pointer_get_attributes)(unsigned, int*, void**, Address) = nullptr;
 

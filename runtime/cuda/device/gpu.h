@@ -21,6 +21,7 @@ namespace cellc {
 using GpuAddress = std::uint64_t;
 using GpuStream = std::uint64_t;  ///< CUstream as a number
 using GpuFence = std::uint64_t;   ///< what a stream has passed, or will; 0: none
+using GpuGraph = std::uint64_t;   ///< launches that were captured, ready to be made again; 0: none
 
 /// What a planner needs to know of a card.
 struct GpuFacts {
@@ -28,6 +29,7 @@ struct GpuFacts {
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
   std::int64_t shared_per_block = 0;  ///< bytes that a kernel may opt in to
+  std::int64_t shared_kept = 0;       ///< of those, what the device itself takes of every kernel's: a card nothing
   std::int64_t shared_per_multiprocessor = 0;
   std::int64_t registers_per_multiprocessor = 0;
   std::int64_t threads_per_multiprocessor = 0;
@@ -69,6 +71,7 @@ struct GpuLaunch {
   /// May begin before what is ahead of it on the stream has ended, where the device can do that: the kernel itself
   /// waits first (await_stream of preamble.cuh).
   bool early = false;
+  std::size_t argument_bytes = 0;  ///< of the only argument; 0: not said, and then no graph of ours keeps the launch
 };
 
 struct GpuModule {
@@ -128,6 +131,13 @@ class Gpu {
   virtual void signal(GpuFence, GpuStream) {}     ///< the fence is where the stream is now
   virtual bool passed(GpuFence) { return true; }  ///< also where it never was anywhere
   virtual void wait(GpuFence, GpuStream) {}  ///< the stream goes on once the fence is passed; the host does not wait
+
+  // Graphs of our own. Between begin and end of a capture this thread only launches, and only on that stream, which is
+  // one of make_stream().
+  virtual bool begin_capture(GpuStream) { return false; }  ///< false: this device captures nothing
+  virtual GpuGraph end_capture(GpuStream) { return 0; }
+  virtual void launch_graph(GpuGraph, GpuStream) {}
+  virtual void release_graph(GpuGraph) noexcept {}  ///< once nothing of it runs any more
 };
 
 /// While it lives, this thread may do what Gpu::allow_in_capture lets it.

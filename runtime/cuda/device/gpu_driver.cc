@@ -204,6 +204,33 @@ class GpuDriver final : public Gpu {
     check(driver_.stream_wait_event(handle_of(stream), handle_of(fence), 0), [] { return "waiting for a fence"; });
   }
 
+  bool begin_capture(GpuStream stream) override {
+    const DriverContext::Current current = context_->enter();
+    const AllowedInCapture allowed(*this);  // a capture elsewhere is none of this one's business
+    const int result = driver_.stream_begin_capture(handle_of(stream), kCudaCaptureRelaxed);
+    if (result == kCudaNotSupported) return false;
+    check(result, [] { return "beginning to capture a graph"; });
+    return true;
+  }
+  GpuGraph end_capture(GpuStream stream) override {
+    const DriverContext::Current current = context_->enter();
+    const AllowedInCapture allowed(*this);
+    Driver::Handle graph = nullptr, ready = nullptr;
+    check(driver_.stream_end_capture(handle_of(stream), &graph), [] { return "capturing a graph"; });
+    const int result = driver_.graph_instantiate(&ready, graph, 0);
+    driver_.graph_destroy(graph);
+    check(result, [] { return "making a graph ready"; });
+    return reinterpret_cast<GpuGraph>(ready);
+  }
+  void launch_graph(GpuGraph graph, GpuStream stream) override {
+    const DriverContext::Current current = context_->enter();
+    check(driver_.graph_launch(handle_of(graph), handle_of(stream)), [] { return "launching a graph"; });
+  }
+  void release_graph(GpuGraph graph) noexcept override {
+    const DriverContext::Current current(*context_);
+    if (graph) driver_.graph_exec_destroy(handle_of(graph));
+  }
+
  private:
   struct Memory {
     bool known = false, managed = false, one_piece = false;

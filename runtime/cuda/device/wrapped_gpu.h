@@ -53,6 +53,10 @@ class WrappedGpu : public Gpu {
   void signal(GpuFence fence, GpuStream stream) override { below_.signal(fence, stream); }
   bool passed(GpuFence fence) override { return below_.passed(fence); }
   void wait(GpuFence fence, GpuStream stream) override { below_.wait(fence, stream); }
+  bool begin_capture(GpuStream stream) override { return below_.begin_capture(stream); }
+  GpuGraph end_capture(GpuStream stream) override { return below_.end_capture(stream); }
+  void launch_graph(GpuGraph graph, GpuStream stream) override { below_.launch_graph(graph, stream); }
+  void release_graph(GpuGraph graph) noexcept override { below_.release_graph(graph); }
 
  protected:
   Gpu& below_;

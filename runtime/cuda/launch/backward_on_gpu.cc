@@ -51,7 +51,9 @@ GpuAddress BackwardOnGpu::reserve(GpuBuffer& buffer, std::int64_t count) {
   return buffer.address();
 }
 
-void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options) {
+void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options, bool waits,
+                            const std::string& unrelaxed) {
+  options_ = options;
   shape_.sizes = forward.sizes;
   shape_.offsets = forward.offsets;
   shape_.reverse = forward.reverse;
@@ -68,10 +70,9 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
       shape.push_back(run.sizes.at(adjoint_.cell().graph.axis(a).extent_of));
     run.histories[static_cast<std::size_t>(line.symbol)] = Array::view(kernels_.real(), shape, nullptr);
   }
-  // Nothing here waits, so nothing is relaxed: whoever asks for that has it forward.
   SolveOptions of_adjoint = options;
-  if (of_adjoint.solver == Strategy::Relaxation) of_adjoint.solver = Strategy::Auto;
-  solver_.prepare(run, of_adjoint);
+  if (of_adjoint.solver == Strategy::Relaxation && !waits) of_adjoint.solver = Strategy::Auto;
+  solver_.prepare(run, of_adjoint, waits, unrelaxed);
   kernels_.multiply_in(product_factors(options.products, kernels_.real()));
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
@@ -362,7 +363,7 @@ void BackwardOnGpu::upload(const BoundRun& forward, const RunOutput& output, con
     for (const Array& a : arrays) addresses.push_back(put(a));
     return addresses;
   };
-  prepare(forward, options);
+  prepare(forward, options, true, {});
   BackwardArrays arrays;
   arrays.symbols = put_all(forward.symbols);
   arrays.histories = put_all(forward.histories);
@@ -384,10 +385,24 @@ Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, c
   gpu_.synchronize(0);
   const auto start = std::chrono::steady_clock::now();
   launch(0);
+  settle(report);
   gpu_.synchronize(0);
   run_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  solver_.report(report, 0);
   return download(forward);
+}
+
+void BackwardOnGpu::settle(SolveReport& report) {
+  solver_.report(report, 0);
+  if (!solver_.relaxes()) return;
+  solver_.look_at_whole_steps(report, 0);
+  if (report.converged || !options_.repair || options_.fixed_iterations) return;
+  const auto bad = static_cast<std::int64_t>(report.unconverged.size());
+  BoundRun shape = shape_;
+  prepare(shape, SolveOptions(options_), true, "; relaxation did not converge");
+  place(BackwardArrays(placed_));
+  launch(0);
+  solver_.report(report, 0);
+  report.repaired = std::max(report.repaired, bad);
 }
 
 Gradients BackwardOnGpu::download(const BoundRun& forward) {

@@ -27,12 +27,17 @@ class BackwardOnGpu {
   BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& adjoint, Dtype arithmetic,
                 const DeriveHooks& derive = {});
 
-  /// For forward runs of this shape: sizes, offsets, reverse, and shapes of histories are read, no data.
-  void prepare(const BoundRun& forward, const SolveOptions& options);
+  /// For forward runs of this shape: sizes, offsets, reverse, and shapes of histories are read, no data. Nothing is
+  /// relaxed then: whoever asks for that has it forward.
+  void prepare(const BoundRun& forward, const SolveOptions& options) { prepare(forward, options, false, {}); }
   void place(const BackwardArrays& arrays);
-  /// Queues everything; waits for nothing, and allocates nothing once it has run.
+  /// Queues everything; waits for nothing, but for iterations where upload() brought a run that is relaxed, and
+  /// allocates nothing once it has run.
   void launch(GpuStream stream);
   void report(SolveReport& report, GpuStream stream) { solver_.report(report, stream); }
+  /// After launch() of what upload() brought: the report of it; what relaxation left off is launched again step by
+  /// step. Waits.
+  void settle(SolveReport& report);
 
   GpuAddress gradient(int symbol) const;
   /// Of a lagged input or a delay line.
@@ -47,12 +52,12 @@ class BackwardOnGpu {
   Gradients download(const BoundRun& forward);
   /// Why stage `stage` of the adjoint does not admit `strategy`; nullopt where it does.
   std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& forward) {
-    if (strategy == Strategy::Relaxation) return "gradients on a GPU wait for nothing, so nothing of them is relaxed";
-    return solver_.refusal(stage, strategy, forward);
+    return solver_.refusal(stage, strategy, forward, true);
   }
   double run_ms() const { return run_ms_; }  ///< of run(): the device's part
 
  private:
+  void prepare(const BoundRun& forward, const SolveOptions& options, bool waits, const std::string& unrelaxed);
   AccumulatedOuts summands() const;
   bool assigned_by_sum(int symbol) const;
   bool reads_in_place(std::size_t symbol) const;
@@ -72,6 +77,7 @@ class BackwardOnGpu {
   GradientKernels kernels_;
   CudaSolver solver_;
   BoundRun shape_;  ///< of the forward run
+  SolveOptions options_;
   bool uniform_ = true;
   BackwardArrays placed_;
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first

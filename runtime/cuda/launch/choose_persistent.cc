@@ -10,9 +10,6 @@ namespace cellc {
 
 namespace {
 
-/// Bytes of a block that are not the kernel's to plan: the system's, and on the emulator what lanes show each other.
-constexpr std::int64_t kReserved = 14 << 10;
-
 StationaryNumbers numbers_of(ProductFactors factors, Dtype dtype) {
   if (dtype == Dtype::F64 || factors == ProductFactors::Real) return StationaryNumbers::Real;
   return factors == ProductFactors::BF16 || factors == ProductFactors::F16 ? StationaryNumbers::Half
@@ -122,7 +119,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
           shared = std::max(shared, code.back().layout.shared_bytes);
         }
         least = std::min(least, shared);
-        if (shared > r.card.shared_per_block - kReserved) continue;
+        if (shared > r.card.shared_per_block - r.card.shared_kept) continue;
         const double ns = step_ns(r, code, clusters, at_once);
         if (ns >= best) continue;
         best = ns;

@@ -16,7 +16,7 @@ struct RelaxationRequest {
   std::int64_t rows = 0, longest = 0, sequences = 0;
   Dtype arithmetic = Dtype::F32;
   ProductFactors factors = ProductFactors::Tf32x3;
-  double persistent_step_ns = 0;  ///< of kernels that live through all steps; 0: there are none
+  double other_step_ns = 0;  ///< of kernels that live through all steps; 0: there are none
   int multiprocessors = 1;
 };
 

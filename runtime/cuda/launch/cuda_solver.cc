@@ -17,6 +17,7 @@
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/relaxation_on_gpu.h"
 #include "runtime/cuda/launch/run_arrays.h"
+#include "runtime/cuda/launch/stepped_on_gpu.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/object_cache.h"
@@ -45,6 +46,7 @@ struct CudaSolver::Impl {
   std::optional<NestProgram> after, step, whole;
   bool made_nests = false;  ///< any of these, ever: their kernels may be running
   Relaxations relaxations;
+  SteppedStages stepped;
   std::string unrelaxed;  ///< why the run that is on the device is not relaxed after all
   std::string given_up;   ///< the same of runs of its shape that did not ask for it
   std::map<PersistentShape, std::optional<NestProgram>> persistent;  ///< whole steps, likewise
@@ -73,6 +75,7 @@ struct CudaSolver::Impl {
   bool runs_again = false;        ///< whoever upload()s runs it another way where it does not converge
   bool asked_of_refusal = false;  ///< whether stages can be relaxed is asked for
   bool on_device = false;         ///< all arrays are the caller's, unless place_all() says else
+  bool may_wait = false;          ///< and the caller waits
   bool outs_wanted = true;
   Wanted wanted;  ///< of what is downloaded
 
@@ -87,6 +90,7 @@ struct CudaSolver::Impl {
         derive(derive),
         outs_in_lanes(outs_in_lanes),
         relaxations(gpu, cell, structure, arithmetic, source, this->derive),
+        stepped(gpu, cell, structure, arithmetic, source, this->derive),
         arrays(gpu, cell, arithmetic) {}
 
   // Made on demand -----------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ struct CudaSolver::Impl {
   }
 
   double compiled_ms() const {
-    double ms = compile_ms + relaxations.compile_ms();
+    double ms = compile_ms + relaxations.compile_ms() + stepped.compile_ms();
     for (const auto& s : stages) ms += s->compile_ms();
     for (const auto* programs : {&summing, &making_outs})
       for (const auto& s : *programs) ms += s ? s->compile_ms() : 0;
@@ -204,15 +208,25 @@ struct CudaSolver::Impl {
     r.rows = arrays.rows;
     r.longest = arrays.longest;
     r.on_device = on_device;
+    r.may_wait = may_wait;
     r.unrelaxed = unrelaxed;
     const bool stepwise = !stepwise_reason(cell, *staged, r.stages).empty();
     if (stepwise) r.persistent = choose_persistent_kernels();
+    if (stepwise && !cell.has_lines() && (r.persistent.code.empty() || asks_for(solve, Strategy::Stepped)))
+      r.stepped = choose_kernels_a_step(r);
     const bool tries = stepwise && may_relax_unasked();
     for (std::size_t k = 0; k < stages.size() && (asks_for(solve, Strategy::Relaxation) || asked_of_refusal || tries);
          ++k)
       r.stages[k].mixes = relaxations.of(k) != nullptr;
     if (tries) r.relaxation_worth = relaxations.worth(r, arrays, product_factors(solve.products, dtype));
     return r;
+  }
+
+  SteppedChoice choose_kernels_a_step(const ExecutionRequest& r) {
+    SteppedRequest of{{}, arrays.sequences, arrays.rows, arithmetic, product_factors(solve.products, dtype), r.card};
+    for (std::size_t k = 0; k < stages.size(); ++k)
+      if (r.stages[k].refusal) of.stages.push_back(stepped.of(k).costs(arrays.bound.sizes));
+    return choose_stepped(of);
   }
 
   // To the device ------------------------------------------------------------------------------------
@@ -260,7 +274,7 @@ struct CudaSolver::Impl {
   /// so do kernels of whole steps.
   bool needs_no_trajectory(int update) {
     if (!on_device && (wanted.state(static_cast<std::size_t>(update)) || looks_at_steps())) return false;
-    if (execution.relaxes_any()) return false;
+    if (execution.relaxes_any() || execution.steps_any()) return false;
     if (execution.runs_stepwise) return arrays.rows > 0 && !whole_program().needs_rows(update);
     if (is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
@@ -296,9 +310,14 @@ struct CudaSolver::Impl {
 
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
-  bool any_strides(int symbol) const { return !execution.runs_stepwise && !is_read_in_rows(symbol, false); }
+  bool any_strides(int symbol) const {
+    return !execution.runs_stepwise && !execution.steps_any() && !execution.relaxes_any() &&
+           !is_read_in_rows(symbol, false);
+  }
   bool shifts(int symbol) const {
-    if (execution.runs_stepwise || arrays.rows == 0 || is_read_in_rows(symbol, true)) return false;
+    if (execution.runs_stepwise || execution.steps_any() || execution.relaxes_any() || arrays.rows == 0 ||
+        is_read_in_rows(symbol, true))
+      return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const std::vector<ArraySource>& sources = lanes_of(k).lanes.sources;
       if (std::find(sources.begin(), sources.end(), ArraySource{ArraySource::Kind::Symbol, symbol}) != sources.end() &&
@@ -379,15 +398,17 @@ struct CudaSolver::Impl {
     if (reserved) return;
     std::vector<const StageCells*> all;
     for (std::size_t k = 0; k < execution.stages.size(); ++k)
-      all.push_back(execution.relaxes(k) ? nullptr
-                                         : &lanes_of(k, execution.sum_parts[k] > 0 ? kSums
-                                                        : execution.makes_outs[k]  ? kOuts
-                                                                                   : kPlain));
+      all.push_back(!execution.runs_in_lanes(k) ? nullptr
+                                                : &lanes_of(k, execution.sum_parts[k] > 0 ? kSums
+                                                               : execution.makes_outs[k]  ? kOuts
+                                                                                          : kPlain));
     arrays.reserve_between(all);
     arrays.reserve_sums(summed, execution.sum_parts, [&](int k) {
       const auto stage = static_cast<std::size_t>(k);
       return program(stage).outer_parts(arrays.stage_run(summed[stage]->stage, k), execution.stages[stage]);
     });
+    for (std::size_t k = 0; k < execution.stages.size(); ++k)
+      if (execution.steps(k)) stepped.of(k).reserve(arrays);
     for (std::size_t k = 0; k < execution.stages.size(); ++k) {
       if (form_of(k) == kPlain) continue;
       const StageCells& s = lanes_of(k);
@@ -425,7 +446,7 @@ struct CudaSolver::Impl {
   std::vector<GpuAddress> first_bad_steps() const {
     std::vector<GpuAddress> result;
     for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise && !execution.relaxes_any(); ++k)
-      if (const GpuAddress at = program(k).first_bad_steps()) result.push_back(at);
+      if (const GpuAddress at = execution.steps(k) ? 0 : program(k).first_bad_steps()) result.push_back(at);
     return result;
   }
 
@@ -463,6 +484,9 @@ struct CudaSolver::Impl {
         relaxations.of(k)->run(arrays, product_factors(solve.products, dtype), solve, tolerance,
                                execution.relaxation_worth, stream);
         return;
+      case PassKind::Stepped:
+        stepped.of(k).run(arrays, product_factors(solve.products, dtype), solve.wide_products, stream);
+        return;
       case PassKind::After:
         nest_program(left_outs() ? left_outs()->program : after, after_cell().cell, Structure{}, pass.storage)
             .run(arrays.after_run(after_cell()), stream);
@@ -495,7 +519,7 @@ struct CudaSolver::Impl {
         r = relaxed.report();
         r.plan = execution.stages[k].plan;
         for (const Unconverged& u : relaxed.unconverged()) merge(report.unconverged, u);
-      } else if (!execution.runs_stepwise && arrays.rows > 0) {
+      } else if (execution.runs_in_lanes(k) && arrays.rows > 0) {
         const CudaOutcome o = program(k).outcome(stream);
         const bool segmented = execution.stages[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
         if (o.tile > 0) r.plan.segment = o.tile;
@@ -550,6 +574,7 @@ struct CudaSolver::Impl {
       for (const auto& s : *programs)
         if (s) all.insert(all.end(), s->caches().begin(), s->caches().end());
     for (const CacheState state : relaxations.caches()) all.push_back(state);
+    for (const CacheState state : stepped.caches()) all.push_back(state);
     const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
     report.cache = any(CacheState::Miss)                 ? CacheState::Miss
                    : any(CacheState::Off) || all.empty() ? CacheState::Off
@@ -583,6 +608,7 @@ struct CudaSolver::Impl {
       execution.stages[k].plan.reason = fmt::format("{}, so cut into segments whose boundaries are checked", why);
     }
     for (std::size_t k = 0; k < execution.stages.size() && !scans; ++k) {
+      if (execution.steps(k)) continue;  // which leaves nothing
       execution.stages[k] = {};
       execution.stages[k].plan.reason = fmt::format("{}, so run step by step", why);
     }
@@ -624,9 +650,10 @@ void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) {
   impl_->unrelaxed.clear();
   impl_->upload(run, options);
 }
-void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options) {
+void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options, bool waits, const std::string& unrelaxed) {
   impl_->on_device = true;
-  impl_->unrelaxed.clear();
+  impl_->may_wait = waits;
+  impl_->unrelaxed = unrelaxed;
   impl_->upload(shape, options);
 }
 void CudaSolver::place_all(const DeviceArrays& arrays) {
@@ -641,7 +668,8 @@ bool CudaSolver::any_strides(int symbol) const { return impl_->any_strides(symbo
 bool CudaSolver::shifts(int symbol) const { return impl_->shifts(symbol); }
 bool CudaSolver::overlaps_starts() const { return impl_->overlaps_starts(); }
 std::vector<GpuAddress> CudaSolver::first_bad_steps() const { return impl_->first_bad_steps(); }
-bool CudaSolver::runs_stepwise() const { return impl_->execution.runs_stepwise; }
+bool CudaSolver::runs_stepwise() const { return impl_->execution.runs_stepwise || impl_->execution.steps_any(); }
+bool CudaSolver::is_stored_as_planned() const { return impl_->execution.storage == impl_->running; }
 bool CudaSolver::relaxes() const { return impl_->execution.relaxes_any(); }
 bool CudaSolver::replan(const SolveOptions& options) { return impl_->replan(options); }
 void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) {
@@ -662,7 +690,12 @@ CudaSolver::Parts CudaSolver::parts_of(int out) const {
 void CudaSolver::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 RunOutput CudaSolver::download(GpuStream stream) { return impl_->arrays.download(impl_->dtype, impl_->wanted, stream); }
 
-std::optional<std::string> CudaSolver::refusal(int stage, Strategy strategy, const BoundRun& run) {
+void CudaSolver::look_at_whole_steps(SolveReport& report, GpuStream stream) {
+  if (impl_->execution.relaxes_any() && impl_->unchecked(report)) impl_->check_whole_steps(report, stream);
+}
+
+std::optional<std::string> CudaSolver::refusal(int stage, Strategy strategy, const BoundRun& run, bool waits) {
+  impl_->may_wait = waits;
   impl_->arrays.bound.sizes = run.sizes;
   if (impl_->stages.empty()) impl_->use_storage(impl_->dtype);
   impl_->asked_of_refusal = strategy == Strategy::Relaxation;
@@ -700,8 +733,11 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
   }
   const bool repairs = options.repair && !options.fixed_iterations;
   const auto run_unrelaxed = [&](const std::string& why) {
-    // What does not contract is not repaired: the cell runs from the first step on.
+    // What does not contract is not repaired: the cell runs from the first step on, and iterations, which take several
+    // times as much memory, give theirs back.
     impl_->unrelaxed = why;
+    impl_->relaxations.drop();
+    impl_->arrays.drop();
     impl_->upload(run, options);
   };
   if (impl_->execution.relaxes_any() && !report.converged && repairs) {

@@ -39,7 +39,9 @@ class CudaSolver {
   /// For arrays that all lie on the device: shapes and the depth of histories are read, no data. What place_all()
   /// leaves out is the solver's own. Nobody looks at the whole step afterwards, so a stage that later ones read is
   /// then run in a way that leaves no residual.
-  void prepare(const BoundRun& shape, const SolveOptions& options);
+  /// `waits`: of whoever launches and then waits, so that stages may be relaxed; `unrelaxed`: why none is any more.
+  void prepare(const BoundRun& shape, const SolveOptions& options, bool waits = false,
+               const std::string& unrelaxed = {});
   void place_all(const DeviceArrays& arrays);
   /// Storage on the device, after prepare: arithmetic precision where several kernels read what others wrote.
   Dtype storage() const;
@@ -56,6 +58,8 @@ class CudaSolver {
   /// Of the plan as it is: the cell goes step by step; some stage is relaxed. Only run() relaxes unasked, since only it
   /// goes step by step where that does not converge.
   bool runs_stepwise() const;
+  /// Whether what upload() brought is as this plan wants it; else it must be brought again.
+  bool is_stored_as_planned() const;
   bool relaxes() const;
   /// Where a state is written: [rows, a…]; its final.
   GpuAddress trajectory(int update) const;
@@ -73,9 +77,13 @@ class CudaSolver {
   };
   Parts parts_of(int out) const;
   void report(SolveReport& report, GpuStream stream);
+  /// After report(), of a run with relaxed stages all of whose trajectories are the solver's own: whole steps, where a
+  /// later stage may have amplified what such a stage left. Waits.
+  void look_at_whole_steps(SolveReport& report, GpuStream stream);
   RunOutput download(GpuStream stream);
 
-  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run);
+  /// `waits`: as prepare() has it.
+  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run, bool waits = false);
 
  private:
   struct Impl;

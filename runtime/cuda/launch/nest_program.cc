@@ -22,7 +22,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(NestFrame) == 18 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
+static_assert(sizeof(NestFrame) == 19 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
 
 namespace {
 
@@ -214,9 +214,11 @@ struct NestProgram::Impl {
     return it->second;
   }
 
-  static int launch(void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument, std::size_t) {
+  static int launch(void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument,
+                    std::size_t bytes) {
     Impl& impl = *static_cast<Impl*>(self);
     GpuLaunch shape;
+    shape.argument_bytes = bytes;
     shape.grid.x = grid.blocks;
     shape.cluster = std::max(1u, grid.cluster);
     shape.cooperative = grid.cooperative != 0;
@@ -235,7 +237,8 @@ struct NestProgram::Impl {
     return 0;
   }
 
-  void queue() {
+  /// `window`, `begin`, `counted`: of cellc_nest_run.
+  void queue(std::int64_t window = 0, std::int64_t begin = 0, GpuAddress counted = 0) {
     const std::vector<std::int64_t> lengths = lengths_by_number(cell(), run->sizes);
     std::vector<cellc_nest_array> symbols;
     for (const NestArray& a : run->symbols) symbols.push_back({a.data, a.row_stride, a.history, a.history_depth});
@@ -251,11 +254,16 @@ struct NestProgram::Impl {
                               run->offsets.data(),
                               run->device_offsets,
                               run->reverse,
-                              options.chunk_bytes};
-    const auto bytes = static_cast<std::size_t>(cellc_nest_bytes(&tables.rows, &work, &device));
-    if (memory.bytes() < bytes) {
-      memory = GpuBuffer();  // the old one first: both need not fit
-      memory = GpuBuffer(gpu, bytes);
+                              options.chunk_bytes,
+                              window,
+                              begin,
+                              counted};
+    if (window <= 0) {  // windows have what the first call left for them
+      const auto bytes = static_cast<std::size_t>(cellc_nest_bytes(&tables.rows, &work, &device));
+      if (memory.bytes() < bytes) {
+        memory = GpuBuffer();  // the old one first: both need not fit
+        memory = GpuBuffer(gpu, bytes);
+      }
     }
     cellc_nest_queue(&tables.rows, &work, &device, memory.address());
   }
@@ -295,6 +303,31 @@ bool NestProgram::needs_rows(int update) const {
 void NestProgram::run(const NestRun& run, GpuStream stream) {
   impl_->begin(run, stream);
   impl_->queue();
+}
+
+void NestProgram::prepare_windows(const NestRun& run, std::int64_t steps, GpuStream stream) {
+  if (!impl_->cell().updates.empty()) throw std::logic_error("rows: windows of a cell with states");
+  impl_->begin(run, stream);
+  impl_->queue(-steps);
+}
+
+void NestProgram::run_window(const NestRun& run, std::int64_t steps, std::int64_t begin, GpuAddress counted,
+                             GpuStream stream) {
+  impl_->begin(run, stream);
+  impl_->queue(steps, begin, counted);
+}
+
+GpuAddress NestProgram::memory() const { return impl_->memory.address(); }
+
+int NestProgram::kernels_of_window(const CellGraph& cell, Dtype dtype) {
+  const Emitted emitted = emit_nests(cell, Structure{}, dtype, {});
+  int count = 0;
+  for (const Phase& phase : emitted.plan.phases)
+    count += phase.product
+                 ? 1
+                 : static_cast<int>(std::count_if(emitted.kernels.begin(), emitted.kernels.end(),
+                                                  [&](const NestKernel& k) { return k.kernel == phase.index; }));
+  return count;
 }
 
 int NestProgram::resident_clusters() const {

@@ -74,6 +74,15 @@ class NestProgram {
   /// Queues the run. Throws RequestError where an array is missing, DeviceError.
   void run(const NestRun& run, GpuStream stream);
 
+  /// Of a cell without states, the same in windows of `steps` of every sequence: what all of them need first, and then
+  /// each by the number of its first step. `counted`: a number on the device that is added to that (int64); 0: none.
+  /// Windows allocate nothing and compile nothing, so that they may be captured.
+  void prepare_windows(const NestRun& run, std::int64_t steps, GpuStream stream);
+  void run_window(const NestRun& run, std::int64_t steps, std::int64_t begin, GpuAddress counted, GpuStream stream);
+  GpuAddress memory() const;  ///< of its own, which a captured window has the address of
+  /// Kernels that a window takes.
+  static int kernels_of_window(const CellGraph& cell, Dtype dtype);
+
   /// Whether a state's rows must have memory: not where only the kernel that has the state writes them.
   bool needs_rows(int update) const;
 

@@ -39,7 +39,9 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
   const SolveOptions& solve = r.solve;
   const bool pinned = !solve.plan.empty();
   const Strategy asked = pinned ? solve.plan[k].strategy : solve.solver,
-                 strategy = asked == Strategy::Relaxation ? Strategy::Auto : asked;  // of a stage that has none
+                 strategy = asked == Strategy::Relaxation || asked == Strategy::Stepped  // of a stage that has neither
+                                ? Strategy::Auto
+                                : asked;
   if (r.rows == 0) return sequential_for("no steps");
   if (tolerance <= 0)
     return sequential_for("tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
@@ -74,17 +76,53 @@ bool relaxes(const ExecutionRequest& r, std::size_t k, double tolerance) {
 }
 
 std::optional<std::string> no_relaxation(const ExecutionRequest& r, std::size_t k) {
-  if (r.on_device)
-    return "calls on arrays of a device wait for nothing, and relaxation looks at what each iteration has changed";
+  if (r.on_device && !r.may_wait)
+    return "calls on arrays of a device wait for nothing, and relaxation looks at what each iteration has changed; "
+           "leave "
+           "the choice to auto, or run from and to arrays of the host";
   if (r.cell.has_lines())
     return fmt::format("the cell is run step by step on this device: {}", stepwise_reason(r.cell, r.staged, r.stages));
   const auto mixes = [](const StageFacts& f) { return f.mixes; };
   if (std::none_of(r.stages.begin(), r.stages.end(), mixes))
-    return fmt::format("the stage {} has no term that mixes its channels, so there is nothing to relax",
-                       name_of_stage(r.cell, r.structure.stages[k].states));
+    return fmt::format(
+        "the stage {} has no term that mixes its channels, so there is nothing to relax; leave the "
+        "choice to auto",
+        name_of_stage(r.cell, r.structure.stages[k].states));
   if (const std::string why = stepwise_reason(r.cell, r.staged, r.stages, true); !why.empty())
     return "the cell is run step by step on this device: " + why;
   return std::nullopt;
+}
+
+/// Stages that no thread can hold, where whole steps do not live on chip: the cell is not run as one then.
+bool steps(const ExecutionRequest& r, std::size_t k, double tolerance) {
+  if (!r.stages[k].refusal || r.cell.has_lines()) return false;
+  const Strategy strategy = r.solve.plan.empty() ? r.solve.solver : r.solve.plan[k].strategy;
+  if (strategy == Strategy::Stepped) return true;
+  const bool free = strategy == Strategy::Auto || (strategy == Strategy::Relaxation && !r.unrelaxed.empty());
+  // The sequential kernel's bits may be asked for, or its passes.
+  return free && tolerance > 0 && r.solve.persistent.blocks >= 0 && r.rows > 0 && r.persistent.code.empty() &&
+         r.stepped.pays;
+}
+
+std::optional<std::string> no_steps(const ExecutionRequest& r) {
+  if (r.cell.has_lines())
+    return fmt::format("a step is not made by kernels of its own: {}; leave the choice to auto",
+                       stepwise_reason(r.cell, r.staged, r.stages));
+  if (std::none_of(r.stages.begin(), r.stages.end(), [](const StageFacts& f) { return f.refusal.has_value(); }))
+    return "the cell's lanes fit a thread each, which walks all of its steps in one launch; leave the choice to auto";
+  return std::nullopt;
+}
+
+CudaPlan plan_kernels_a_step(const ExecutionRequest& r, std::size_t k) {
+  const Strategy asked = r.solve.plan.empty() ? r.solve.solver : r.solve.plan[k].strategy;
+  CudaPlan plan;
+  plan.plan.strategy = Strategy::Stepped;
+  plan.plan.reason = asked == Strategy::Stepped
+                         ? fmt::format("asked for: {}", r.stepped.reason)
+                         : fmt::format("the stage {}: {}; weights cannot rest on chip: {}; {}{}",
+                                       name_of_stage(r.cell, r.structure.stages[k].states), *r.stages[k].refusal,
+                                       r.persistent.reason, r.stepped.reason, r.unrelaxed);
+  return plan;
 }
 
 CudaPlan plan_relaxation(const ExecutionRequest& r, std::size_t k) {
@@ -108,6 +146,7 @@ CudaPlan plan_steps(const ExecutionRequest& r, Strategy strategy, double toleran
   CudaPlan steps = sequential_for(fmt::format("{}; {}{}", plan.stepwise_reason,
                                               r.persistent.code.empty() ? "weights cannot rest on chip: " : "",
                                               r.persistent.reason));
+  if (r.persistent.code.empty() && !r.stepped.reason.empty()) steps.plan.reason += "; " + r.stepped.reason;
   // The sequential kernel's bits are asked for, or its passes.
   const bool plain = strategy != Strategy::Persistent && (tolerance <= 0 || r.solve.persistent.blocks < 0);
   if (r.persistent.code.empty() || plain) return steps;
@@ -129,6 +168,8 @@ std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell&
       return "stage " + stage();
     case PassKind::Relaxed:
       return fmt::format("stage {}, relaxed", stage());
+    case PassKind::Stepped:
+      return fmt::format("stage {}, kernels a step", stage());
     case PassKind::After:
       return "outs";
     case PassKind::Whole:
@@ -179,6 +220,7 @@ std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Str
   if (!is_on_gpu(strategy))
     return fmt::format("{} runs on the CPU only in this version; use --device cpu", to_string(strategy));
   if (strategy == Strategy::Relaxation) return no_relaxation(r, k);
+  if (strategy == Strategy::Stepped) return no_steps(r);
   if (strategy == Strategy::Persistent) {
     if (stepwise_reason(r.cell, r.staged, r.stages).empty())
       return "the cell's lanes fit a thread each, and no product of them has weights to keep";
@@ -202,19 +244,21 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
   ExecutionPlan plan;
   plan.rows = r.rows;
   const double tolerance = solve.tolerance.value_or(default_tolerance(r.dtype));
-  bool relaxes_any = false;
+  bool takes_own_rows = false;  // iterates and steps are read again by other kernels
   plan.stepwise_reason = r.cell.has_lines() ? stepwise_reason(r.cell, r.staged, r.stages) : "";
   for (std::size_t k = 0; k < count; ++k) {
     if (relaxes(r, k, tolerance))
-      relaxes_any = true;
-    else if (plan.stepwise_reason.empty() && r.stages[k].refusal)
+      takes_own_rows = true;
+    else if (plan.stepwise_reason.empty() && r.stages[k].refusal && !steps(r, k, tolerance))
       plan.stepwise_reason =
           fmt::format("the stage {}: {}", name_of_stage(r.cell, r.structure.stages[k].states), *r.stages[k].refusal);
   }
+  for (std::size_t k = 0; k < count && plan.stepwise_reason.empty(); ++k)
+    takes_own_rows = takes_own_rows || steps(r, k, tolerance);
   if (!plan.stepwise_reason.empty()) plan.stepwise_reason += r.unrelaxed;
   plan.runs_stepwise = !plan.stepwise_reason.empty();
   plan.storage = plan.runs_stepwise ? r.dtype
-                 : relaxes_any      ? arithmetic_of(r.dtype)
+                 : takes_own_rows   ? arithmetic_of(r.dtype)
                                     : lane_storage(r.cell, r.staged, r.dtype);
   plan.sum_parts.assign(count, 0);
   plan.makes_outs.assign(count, false);
@@ -229,6 +273,9 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     } else if (relaxes(r, k, tolerance)) {
       plan.stages.push_back(plan_relaxation(r, k));
       if (!asks_to_relax(r, k)) plan.relaxation_worth = r.relaxation_worth;
+      continue;
+    } else if (steps(r, k, tolerance)) {
+      plan.stages.push_back(plan_kernels_a_step(r, k));
       continue;
     } else {
       plan.stages.push_back(plan_stage(r, k, tolerance));
@@ -259,6 +306,11 @@ bool ExecutionPlan::relaxes_any() const {
                      [](const CudaPlan& s) { return s.plan.strategy == Strategy::Relaxation; });
 }
 
+bool ExecutionPlan::steps_any() const {
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const CudaPlan& s) { return s.plan.strategy == Strategy::Stepped; });
+}
+
 bool ExecutionPlan::fuses_any(bool outs_wanted) const {
   return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
 }
@@ -278,6 +330,10 @@ std::vector<Pass> ExecutionPlan::passes(const StagedCell& staged, const std::vec
     makes_any = makes_any || makes;
     if (relaxes(k)) {
       all.push_back({PassKind::Relaxed, number, false, false, storage});
+      continue;
+    }
+    if (steps(k)) {
+      all.push_back({PassKind::Stepped, number, false, false, storage});
       continue;
     }
     if (!s.once.cell.outs.empty()) all.push_back({PassKind::Once, number, fuse, makes, arithmetic_of(storage)});

@@ -14,6 +14,7 @@
 #include "compiler/derive/pipeline.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/choose_persistent.h"
+#include "runtime/cuda/launch/choose_stepped.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/array.h"
 #include "runtime/strategy/choose_strategy.h"
@@ -28,6 +29,7 @@ enum class PassKind {
   Before,   ///< what a stage reads of other channels and steps, for all rows
   Stage,    ///< the lanes of a stage, by its strategy
   Relaxed,  ///< a stage by waveform relaxation, with solvers of its own; waits for the device
+  Stepped,  ///< a stage whose every step is some kernels
   After,    ///< outs, once all states are known
   Whole,    ///< every step of the whole cell as nests, where a stage couples too much for one thread
 };
@@ -72,12 +74,16 @@ struct ExecutionRequest {
   /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
   /// no residual.
   bool on_device = false;
+  bool may_wait = false;  ///< of `on_device`: whoever runs it waits, and may look at iterations
   /// Why no stage is relaxed any more; empty: they may be.
   std::string unrelaxed{};
   /// Iterations that stages which go step by step may be relaxed for without being asked to; 0: none.
   int relaxation_worth = 0;
   /// Kernels that live through all steps, where the cell runs step by step; or why there are none.
   PersistentChoice persistent{{}, "what is shipped knows no lengths"};
+  /// Of the stages that no thread can hold, whether kernels a step take less than walks of blocks; without a reason
+  /// nobody has looked.
+  SteppedChoice stepped{};
 };
 
 struct ExecutionPlan {
@@ -93,6 +99,10 @@ struct ExecutionPlan {
 
   bool relaxes(std::size_t stage) const { return stages[stage].plan.strategy == Strategy::Relaxation; }
   bool relaxes_any() const;
+  bool steps(std::size_t stage) const { return stages[stage].plan.strategy == Strategy::Stepped; }
+  bool steps_any() const;
+  /// Not by solvers or kernels of its own.
+  bool runs_in_lanes(std::size_t stage) const { return !runs_stepwise && !relaxes(stage) && !steps(stage); }
   bool fuses(std::size_t stage, bool outs_wanted) const { return outs_wanted && sum_parts[stage] > 0; }
   bool fuses_any(bool outs_wanted) const;
   bool makes_outs_of(std::size_t stage, bool outs_wanted) const { return outs_wanted && makes_outs[stage]; }

@@ -55,7 +55,7 @@ struct RecomputeOnGpu::Impl {
                          const SolveOptions& options, SolveReport& report) {
                     backward.upload(run, output, cotangents, options);
                     backward.launch(0);
-                    backward.report(report, 0);
+                    backward.settle(report);
                     return backward.download(run);
                   }},
                  kShortestSegment) {}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "compiler/graph/axes.h"
 #include "compiler/plan/plan_products.h"
@@ -28,6 +29,9 @@ struct DifferenceArguments {
   GpuAddress most, sizes;
 };
 constexpr std::int64_t kPartSteps = 64;
+/// An iterate that moves by more is multiplied by TF32, which takes less than half as long as 3xTF32: what that rounds,
+/// some 2e-4 of an LSTM's states, is then less than what the next iteration changes.
+constexpr double kCoarseChange = 2e-3;
 
 Structure structure_of(CellGraph& cell) { return analyse(cell, differentiate(cell)); }
 
@@ -64,11 +68,12 @@ RelaxationOnGpu::RelaxationOnGpu(Gpu& gpu, const CellGraph& cell, const std::vec
       inner_(gpu, relaxed_.relaxed.cell, structure_, arithmetic, source, derive) {}
 RelaxationOnGpu::~RelaxationOnGpu() = default;
 
-NestProgram& RelaxationOnGpu::program(std::optional<NestProgram>& program, const DerivedCell& cell) {
+NestProgram& RelaxationOnGpu::program(std::optional<NestProgram>& program, const DerivedCell& cell,
+                                      ProductFactors factors) {
   if (!program) {
     NestOptions options;
     options.source = source_;
-    options.factors = factors_;
+    options.factors = factors;
     options.wide = wide_;
     options.compiled = [this](const GpuModule& module) {
       compile_ms_ += module.compile_ms;
@@ -94,8 +99,8 @@ bool RelaxationOnGpu::refine(CudaRunArrays& arrays, GpuStream stream) {
 void RelaxationOnGpu::make_fixed_sums(CudaRunArrays& arrays, GpuStream stream) {
   if (relaxed_.fixed.cell.outs.empty()) return;
   NestRun r = arrays.rows_run(relaxed_.fixed.sources, stage_);
-  r.outs = arrays.fixed_sums(stage_, relaxed_);
-  program(products().fixed, relaxed_.fixed).run(r, stream);
+  r.outs = arrays.fixed_sums(stage_, relaxed_.fixed);
+  program(products().fixed, relaxed_.fixed, factors_).run(r, stream);
 }
 
 double RelaxationOnGpu::product_entries(const std::map<AxisId, std::int64_t>& sizes) const {
@@ -247,7 +252,7 @@ double RelaxationOnGpu::check(CudaRunArrays& arrays, const std::vector<GpuAddres
     arrays.reserve_rows(made_[i], step.cell.outs[i].index);
     r.outs.push_back(made_[i].address());
   }
-  program(products().step, step).run(r, stream);
+  program(products().step, step, factors_).run(r, stream);
   const auto absolute = [&](std::size_t i) {
     return absolute_tolerance(options, cell_.symbol_of(cell_.updates[static_cast<std::size_t>(states_[i])]).name);
   };
@@ -290,11 +295,13 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
     gpu_.synchronize(stream);  // their kernels may still run
     for (ProductPrograms* programs : {&coarse_, &fine_})
       for (std::optional<NestProgram>* one : {&programs->fixed, &programs->mixing, &programs->step}) one->reset();
+    first_mixing_.reset();
     asked_ = factors;
     wide_ = options.wide_products;
   }
   factors_ = asked_;
-  arrays.reserve_relaxed(stage_, relaxed_);
+  arrays.reserve_fixed(stage_, relaxed_.fixed);
+  arrays.reserve_mixing(stage_, relaxed_.mixing);
   others_.resize(states_.size());
   std::vector<GpuAddress> now, next;
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -308,16 +315,27 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
   prepare_inner(arrays, tolerance);
   make_fixed_sums(arrays, stream);
   RelaxationProgress progress(options, tolerance, report_, worth);
+  // Not of a number of iterations that is asked for, whose last must be one of the map that is.
+  bool coarse = factors_ == ProductFactors::Tf32x3 && arithmetic_ == Dtype::F32 && !mixing_plan_.products.empty() &&
+                tolerance < kCoarseChange / 8 && !options.fixed_iterations;
   if (!progress.goes_on()) place_first_finals(arrays, stream);
   for (;;) {
     while (progress.goes_on() && !progress.settled()) {
-      if (progress.stalls() && refine(arrays, stream)) progress.resume();
+      if (progress.stalls() && (std::exchange(coarse, false) || refine(arrays, stream))) progress.resume();
       NestRun mixed = reading(arrays, relaxed_.mixing, now);
-      mixed.outs = arrays.mixing_terms(stage_, relaxed_);
-      program(products().mixing, relaxed_.mixing).run(mixed, stream);
+      mixed.outs = arrays.mixing_terms(stage_, relaxed_.mixing);
+      if (coarse)
+        program(first_mixing_, relaxed_.mixing, ProductFactors::Tf32).run(mixed, stream);
+      else
+        program(products().mixing, relaxed_.mixing, factors_).run(mixed, stream);
       place_inner(arrays, next);
       inner_.launch(stream);
-      progress.moved(change(arrays, now, next, stream), arrays.rows);
+      const double moved = change(arrays, now, next, stream);
+      progress.moved(moved, arrays.rows);
+      if (coarse && moved <= kCoarseChange) {
+        coarse = false;
+        progress.resume();
+      }
       std::swap(now, next);
     }
     unconverged_.clear();
@@ -356,7 +374,9 @@ int Relaxations::worth(const ExecutionRequest& request, const CudaRunArrays& arr
   of.sequences = arrays.sequences;
   of.arithmetic = arithmetic_;
   of.factors = factors;
-  of.persistent_step_ns = request.persistent.step_ns;
+  of.other_step_ns = request.persistent.step_ns > 0 ? request.persistent.step_ns
+                     : request.stepped.pays         ? request.stepped.step_ns
+                                                    : 0;
   of.multiprocessors = request.card.multiprocessors;
   return iterations_worth_on_gpu(of);
 }

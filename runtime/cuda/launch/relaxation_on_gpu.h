@@ -51,7 +51,7 @@ class RelaxationOnGpu {
   };
   RelaxationOnGpu(Gpu& gpu, const CellGraph& cell, const std::vector<int>& states, int stage, RelaxedCell relaxed,
                   Dtype arithmetic, const SourceText* source, const DeriveHooks& derive);
-  NestProgram& program(std::optional<NestProgram>& program, const DerivedCell& cell);
+  NestProgram& program(std::optional<NestProgram>& program, const DerivedCell& cell, ProductFactors factors);
   ProductPrograms& products() { return factors_ == asked_ ? coarse_ : fine_; }
   bool refine(CudaRunArrays& arrays, GpuStream stream);
   void make_fixed_sums(CudaRunArrays& arrays, GpuStream stream);
@@ -80,9 +80,10 @@ class RelaxationOnGpu {
   CudaSolver inner_;
   ProductFactors asked_ = ProductFactors::Tf32x3, factors_ = asked_;  ///< of a run, and of its iteration
   WideProducts wide_ = WideProducts::WherePaid;
-  ProductPrograms coarse_, fine_;         ///< by what was asked for, and by what goes on where that stalls
-  std::vector<GpuBuffer> others_, made_;  ///< by state: the other iterate; f of an iterate
-  GpuBuffer most_, sizes_;                ///< of row_differences.cuh
+  std::optional<NestProgram> first_mixing_;  ///< by TF32, while iterates still move far
+  ProductPrograms coarse_, fine_;            ///< by what was asked for, and by what goes on where that stalls
+  std::vector<GpuBuffer> others_, made_;     ///< by state: the other iterate; f of an iterate
+  GpuBuffer most_, sizes_;                   ///< of row_differences.cuh
   GpuModule differences_;
   std::map<std::string, GpuFunction> kernels_;
   StageReport report_;

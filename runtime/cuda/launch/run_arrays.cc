@@ -100,16 +100,14 @@ void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages
   }
 }
 
-void CudaRunArrays::reserve_relaxed(int stage, const RelaxedCell& relaxed) {
+void CudaRunArrays::reserve_outs(std::vector<std::vector<GpuBuffer>>& of, int stage, const DerivedCell& derived) {
   const auto k = static_cast<std::size_t>(stage);
-  const auto reserve_outs = [&](std::vector<std::vector<GpuBuffer>>& of, const DerivedCell& derived) {
-    of.resize(std::max(of.size(), k + 1));
-    of[k].resize(std::max(of[k].size(), derived.cell.outs.size()));
-    for (std::size_t o = 0; o < derived.cell.outs.size(); ++o) reserve_rows(of[k][o], derived.cell.outs[o].index);
-  };
-  reserve_outs(before_, relaxed.fixed);
-  reserve_outs(mixing_, relaxed.mixing);
+  of.resize(std::max(of.size(), k + 1));
+  of[k].resize(std::max(of[k].size(), derived.cell.outs.size()));
+  for (std::size_t o = 0; o < derived.cell.outs.size(); ++o) reserve_rows(of[k][o], derived.cell.outs[o].index);
 }
+void CudaRunArrays::reserve_fixed(int stage, const DerivedCell& fixed) { reserve_outs(before_, stage, fixed); }
+void CudaRunArrays::reserve_mixing(int stage, const DerivedCell& mixing) { reserve_outs(mixing_, stage, mixing); }
 
 namespace {
 
@@ -122,11 +120,11 @@ std::vector<GpuAddress> addresses(const std::vector<GpuBuffer>& buffers, const D
 
 }  // namespace
 
-std::vector<GpuAddress> CudaRunArrays::fixed_sums(int stage, const RelaxedCell& relaxed) const {
-  return addresses(before_[static_cast<std::size_t>(stage)], relaxed.fixed);
+std::vector<GpuAddress> CudaRunArrays::fixed_sums(int stage, const DerivedCell& fixed) const {
+  return addresses(before_[static_cast<std::size_t>(stage)], fixed);
 }
-std::vector<GpuAddress> CudaRunArrays::mixing_terms(int stage, const RelaxedCell& relaxed) const {
-  return addresses(mixing_[static_cast<std::size_t>(stage)], relaxed.mixing);
+std::vector<GpuAddress> CudaRunArrays::mixing_terms(int stage, const DerivedCell& mixing) const {
+  return addresses(mixing_[static_cast<std::size_t>(stage)], mixing);
 }
 
 void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts,

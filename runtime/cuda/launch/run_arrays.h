@@ -37,8 +37,9 @@ struct CudaRunArrays {
   void reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs, bool drops);
   /// Memory for what stages read and the kernels before them write; null: that stage has neither.
   void reserve_between(const std::vector<const StageCells*>& stages);
-  /// Memory for what a relaxed stage reads: sums that no iteration changes, and mixing terms.
-  void reserve_relaxed(int stage, const RelaxedCell& relaxed);
+  /// Memory for outs of `fixed`, sums that a stage reads and does not change, and of `mixing`, terms of a relaxed one.
+  void reserve_fixed(int stage, const DerivedCell& fixed);
+  void reserve_mixing(int stage, const DerivedCell& mixing);
   /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
   /// Those along the outermost channels are made in `outer_parts`, asked for once all that a stage reads has its place,
   /// and added up in the place of the first.
@@ -63,9 +64,9 @@ struct CudaRunArrays {
 
   std::size_t bytes_of_rows(const std::vector<AxisId>& axes) const;
   GpuAddress offsets() const { return offsets_.address(); }  ///< int64 [N+1]
-  /// Of a relaxed stage, where its cells write them.
-  std::vector<GpuAddress> fixed_sums(int stage, const RelaxedCell& relaxed) const;
-  std::vector<GpuAddress> mixing_terms(int stage, const RelaxedCell& relaxed) const;
+  /// Where those cells write them.
+  std::vector<GpuAddress> fixed_sums(int stage, const DerivedCell& fixed) const;
+  std::vector<GpuAddress> mixing_terms(int stage, const DerivedCell& mixing) const;
 
   /// What lanes have added up of an out: [parts, a…].
   struct Accumulated {
@@ -97,6 +98,7 @@ struct CudaRunArrays {
  private:
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   void reserve(GpuBuffer& buffer, std::size_t bytes) const;
+  void reserve_outs(std::vector<std::vector<GpuBuffer>>& of, int stage, const DerivedCell& derived);
   void put(GpuBuffer& buffer, const Array& array, Dtype as) const;
   Array fetch(GpuAddress from, Dtype type, const std::vector<std::int64_t>& shape, GpuStream stream) const;
   PlacedRows rows_of(const PlacedRows& given, const GpuBuffer& own, const std::vector<AxisId>& axes) const;

@@ -32,6 +32,7 @@ int kernel_number(Strategy strategy) {
     case Strategy::Auto:
     case Strategy::Persistent:  // of whole steps
     case Strategy::Relaxation:  // of solvers of its own
+    case Strategy::Stepped:     // of kernels of its own
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }
@@ -51,6 +52,7 @@ int request_number(Strategy strategy) {
     case Strategy::Sequential:
     case Strategy::Persistent:
     case Strategy::Relaxation:
+    case Strategy::Stepped:
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }
@@ -71,6 +73,7 @@ int solver_number(Strategy strategy) {
       return request_number(strategy);
     case Strategy::Persistent:
     case Strategy::Relaxation:
+    case Strategy::Stepped:
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }

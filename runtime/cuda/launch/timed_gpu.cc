@@ -31,12 +31,10 @@ class TimedGpu : public TimedCell {
   double time(const SolveOptions& options, int calls, SolveReport& report) override {
     // What is relaxed is stored in another way.
     const bool asked = asks_for(options, Strategy::Relaxation);
-    if (uploaded_ && !asked && !relaxed_) {
-      solver_.replan(options);
-    } else {
-      solver_.upload(run_, options);
-      uploaded_ = true;
-    }
+    const bool replanned = uploaded_ && !asked && !relaxed_;
+    if (replanned) solver_.replan(options);
+    if (!replanned || !solver_.is_stored_as_planned()) solver_.upload(run_, options);
+    uploaded_ = true;
     relaxed_ = asked;
     if (options.solver == Strategy::Auto && options.plan.empty() && solver_.runs_stepwise()) {
       // A run tries iterations first, and only a whole run can tell whether they end.

@@ -153,7 +153,8 @@ class AotBuilder {
         add_stage(staged.stages[k], k, *programs[k]);
         return;
       case PassKind::Relaxed:
-        throw std::logic_error("a relaxed stage was to be shipped");
+      case PassKind::Stepped:
+        throw std::logic_error("a stage that only runs of our own can run was to be shipped");
       case PassKind::After:
         to_.plan.push_back("outs, once all states are known");
         add_rows(to_.after, staged.after.cell, Structure{}, pass.storage, "after", &staged.after);

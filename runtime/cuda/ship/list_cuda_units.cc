@@ -97,6 +97,7 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
         break;
       }
       case PassKind::Relaxed:
+      case PassKind::Stepped:
         throw std::logic_error("units are those that are planned without a request");
       case PassKind::After:
         add(after.cell, {});

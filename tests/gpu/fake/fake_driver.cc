@@ -215,6 +215,21 @@ int cuStreamGetCaptureInfo_v2(void* stream, int* captured, std::uint64_t* number
   *captured = stream && state.captured ? 1 : 0;
   return *number = static_cast<std::uint64_t>(state.captured), on_context("cuStreamGetCaptureInfo_v2");
 }
+int cuStreamBeginCapture_v2(void*, int mode) { return state.begun_in = mode, on_context("cuStreamBeginCapture_v2"); }
+int cuStreamEndCapture(void*, void** graph) {
+  if (const int result = on_context("cuStreamEndCapture")) return result;
+  return ++state.graphs, *graph = &state.graphs, 0;
+}
+int cuGraphInstantiateWithFlags(void** ready, void* graph, unsigned long long flags) {
+  if (graph != &state.graphs || flags != 0) return 1;
+  if (const int result = on_context("cuGraphInstantiateWithFlags")) return result;
+  return ++state.ready_graphs, *ready = &state.ready_graphs, 0;
+}
+int cuGraphDestroy(void*) { return --state.graphs, on_context("cuGraphDestroy"); }
+int cuGraphLaunch(void* graph, void* stream) {
+  return state.graph_runs.push_back({graph, stream}), on_context("cuGraphLaunch");
+}
+int cuGraphExecDestroy(void*) { return --state.ready_graphs, on_context("cuGraphExecDestroy"); }
 int cuThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, state.capture_mode), 0; }
 int cuPointerGetAttributes(unsigned count, int* wanted, void** values, std::uint64_t address) {
   if (const int result = on_context("cuPointerGetAttributes")) return result;

@@ -35,6 +35,9 @@ struct FakeDriverState {
   int modules = 0, allocations = 0, events = 0;
   void* current = nullptr;
   int streams = 0;
+  int graphs = 0, ready_graphs = 0;                 ///< that are alive: captured; instantiated
+  std::vector<std::pair<void*, void*>> graph_runs;  ///< what was launched, and on which stream
+  int begun_in = -1;                                ///< mode of the last capture of a stream
   int capture_mode = 0, captured = 0;  ///< of the thread; number of the graph that streams but 0 are captured for
   std::map<std::uint64_t, std::pair<unsigned, int>> memory;  ///< type and device of ranges of 1 MiB, by first address
 };
