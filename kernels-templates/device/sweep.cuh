@@ -25,8 +25,13 @@ CELLC_DEVICE constexpr int columns_of(int e) {
   const unsigned fours = e < 8 ? Traits::kColumns >> 4 * e & 15u : 0;
   return fours ? 2 << fours : kTile;
 }
-/// Of all inputs before e.
-CELLC_DEVICE constexpr int columns_before(int e) { return e == 0 ? 0 : columns_before(e - 1) + columns_of(e - 1); }
+/// Of all inputs before e. Without a call of itself: where e is no constant, no compiler could tell the stack it needs.
+CELLC_DEVICE constexpr int columns_before(int e) {
+  if (Traits::kColumns == 0) return e * kTile;
+  int all = 0;
+  for (int i = 0; i < e; ++i) all += columns_of(i);
+  return all;
+}
 
 /// Entries of shared memory that a warp needs.
 template <class Cell>
