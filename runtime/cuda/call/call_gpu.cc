@@ -19,6 +19,16 @@ GpuModule LoadedModules::load(Gpu& gpu, const GpuSource& source) {
   return again;
 }
 
+double LoadedModules::compile_ahead(Gpu& gpu, const std::vector<GpuSource>& sources) {
+  std::vector<GpuSource> missing;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const GpuSource& source : sources)
+      if (!modules_.contains({source.text, source.options})) missing.push_back(source);
+  }
+  return gpu.compile_ahead(missing);
+}
+
 void CallGpu::launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) {
   if (rehearsing_) return;
   const RunControl* const control = run_control();
