@@ -17,6 +17,7 @@
 #include "runtime/cuda/ship/list_cuda_units.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/storage_of.h"
+#include "runtime/data/threads.h"
 
 namespace cellc {
 namespace {
@@ -36,12 +37,19 @@ void check_architecture(const std::string& name) {
 
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
 std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
+  const std::vector<CudaUnit> units =
+      list_cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims),
+                      options.length.value_or(kUnitSteps), derive_hooks());
+  std::vector<std::string> codes(units.size());
+  if (options.stage == "ptx")
+    run_on_cores(static_cast<int>(units.size()), [&](int i) {
+      const auto u = static_cast<std::size_t>(i);
+      codes[u] = compile_cuda(units[u].source, options.arch, CompiledKind::Ptx).code;
+    });
   std::string text;
-  for (const CudaUnit& unit :
-       list_cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims),
-                       options.length.value_or(kUnitSteps), derive_hooks())) {
-    text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
-    text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", units[u].source.name, units[u].what);
+    text += options.stage == "ptx" ? codes[u] : units[u].source.text;
     if (text.back() != '\n') text += '\n';
   }
   return text;

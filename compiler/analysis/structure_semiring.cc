@@ -10,7 +10,11 @@
 //
 // An expression is a ⊕ of terms: each has a power of what holds states, and a coefficient that is free of them. In the
 // end a term has one state once, or none. Under way it may have others: a stabiliser m, taken off every exponent and
-// added again, cancels whatever it is. So do products of exponentials, which is how W[i,j]*exp(h[i] - m) is read.
+// added again, cancels whatever it is. So do products of exponentials, which is how W[i,j]*exp(h[i] - m) is read. The
+// greater and the smaller of two are the two, in whichever order: max(p, q) + log(1 + exp(-abs(p - q))), and
+// where(p > q, p + log(1 + exp(q - p)), q + log(1 + exp(p - q))).
+//
+// Larger than most (SemiringRecogniser): values and their weights are read by each other, in the same terms.
 //
 // What it saves: one scan instead of one step after another. A scan of N coupled entries costs N times the work.
 #include <algorithm>
@@ -82,10 +86,71 @@ class SemiringRecogniser {
     if (!rest.empty()) {
       Term added = nothing();
       added.coefficient = s_.build(rest);
-      return product(total, {added});
+      std::optional<Terms> both = product(total, {added});
+      if (!both) return std::nullopt;
+      total = std::move(*both);
     }
-    return total;
+    return logs() && sign > 0 ? without_order(std::move(total), depth) : total;
   }
+
+  /// Of two terms that are the same but for the greater of p and q in one and the smaller in the other: the same with p
+  /// in one and q in the other. The smaller is also max(p, q) - abs(p - q), the greater min(p, q) + abs(p - q).
+  std::optional<Terms> without_order(Terms terms, int depth) {
+    for (std::size_t i = 0; i < terms.size(); ++i)
+      for (const auto& factor : std::map<NodeId, int>(terms[i].powers)) {
+        const NodeId node = factor.first;  // by name: clang before 16 captures no structured binding
+        const Node n = g_[node];
+        if (factor.second != 1 || (n.op != Op::Max && n.op != Op::Min)) continue;
+        Term rest = terms[i];
+        rest.powers.erase(node);
+        const auto other = std::find_if(terms.begin(), terms.end(), [&](const Term& t) {
+          return t.bound == rest.bound && same_value(t.coefficient, rest.coefficient) &&
+                 is_other(t.powers, rest.powers, node);
+        });
+        if (other == terms.end()) continue;
+        std::optional<Terms> two;
+        if (const auto first = value(n.args[0], 1, depth + 1), second = value(n.args[1], 1, depth + 1);
+            first && second) {
+          const auto one = product({rest}, *first), another = product({rest}, *second);
+          if (one && another) two = joined(one, another);
+        }
+        if (!two) continue;
+        const auto at = static_cast<std::size_t>(other - terms.begin());
+        terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::max(i, at)));
+        terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::min(i, at)));
+        terms.insert(terms.end(), two->begin(), two->end());
+        if (terms.size() > kMostTerms) return std::nullopt;
+        return without_order(std::move(terms), depth + 1);
+      }
+    return terms;
+  }
+
+  /// Whether `powers` are `rest` with the other one of what `node` is the greater or the smaller.
+  bool is_other(std::map<NodeId, int> powers, const std::map<NodeId, int>& rest, NodeId node) {
+    const Node of = g_[node];  // nodes move where others are made
+    const NodeId p = of.args[0], q = of.args[1];
+    const bool greater = of.op == Op::Max;
+    const auto take = [&](NodeId at, int power) {
+      if ((powers[at] -= power) == 0) powers.erase(at);
+    };
+    for (const auto& [at, power] : std::map<NodeId, int>(powers)) {
+      const Node n = g_[at];
+      if (n.op == (greater ? Op::Min : Op::Max) && power == 1 &&
+          ((n.args[0] == p && n.args[1] == q) || (n.args[0] == q && n.args[1] == p))) {
+        take(at, 1);
+        return powers == rest;
+      }
+      if (n.op == Op::Abs && power == (greater ? -1 : 1) && powers.contains(node) &&
+          (same_value(n.args[0], g_.op(Op::Sub, {p, q})) || same_value(n.args[0], g_.op(Op::Sub, {q, p})))) {
+        take(at, power);
+        take(node, 1);
+        return powers == rest;
+      }
+    }
+    return false;
+  }
+
+  bool same_value(NodeId a, NodeId b) { return a == b || s_.polynomial(a) == s_.polynomial(b); }
 
   /// The same of one atom of a sum that holds states.
   std::optional<Terms> atom(NodeId node, int sign, int depth) {
@@ -109,27 +174,32 @@ class SemiringRecogniser {
         return logs() && sign > 0 ? joined(Terms{nothing()}, value(n.args[0], 1, depth)) : Terms{whole};
       case Op::Where:
         if (free(n.args[0])) return choice(n.args[0], value(n.args[1], sign, depth), value(n.args[2], sign, depth));
-        return logs() && sign > 0 ? guarded(n, whole, depth) : Terms{whole};
+        return logs() && sign > 0 ? either(n, whole, depth) : Terms{whole};
       default:
         return Terms{whole};
     }
   }
 
-  /// where(|m| < 3e38, …, m), m the greatest of what the other branch adds up (logsumexp.h).
-  std::optional<Terms> guarded(const Node& n, const Term& whole, int depth) {
-    const NodeId greatest = n.args[2];
-    const auto finite = [&](NodeId condition) {
-      const Node& c = g_[condition];
-      const auto is_size = [&](NodeId e) { return g_[e].op == Op::Abs && g_[e].args[0] == greatest; };
-      const auto is_bound = [&](NodeId e) { return g_.is_constant(e, kSumIsGreatest); };
-      return (c.op == Op::Lt && is_size(c.args[0]) && is_bound(c.args[1])) ||
-             (c.op == Op::Gt && is_size(c.args[1]) && is_bound(c.args[0]));
-    };
-    if (!finite(n.args[0])) return Terms{whole};
-    const std::optional<Terms> sum = value(n.args[1], 1, depth);
-    const std::optional<Terms> most =
-        SemiringRecogniser(cell_, s_, own_, Scannable::MaxPlus, proved_).value(greatest, 1, depth);
-    return sum && most && *sum == *most ? sum : Terms{whole};
+  /// A choice by what depends on states: of two branches that are the same, or of the guard of logsumexp.h,
+  /// where(|m| < 3e38, …, m), m the greatest of what the other branch adds up.
+  std::optional<Terms> either(const Node& n, const Term& whole, int depth) {
+    const std::optional<Terms> first = value(n.args[1], 1, depth);
+    if (!first) return Terms{whole};
+    if (is_guard_of(n.args[0], n.args[2])) {
+      const std::optional<Terms> most =
+          SemiringRecogniser(cell_, s_, own_, Scannable::MaxPlus, proved_).value(n.args[2], 1, depth);
+      return most && *first == *most ? first : Terms{whole};
+    }
+    const std::optional<Terms> second = value(n.args[2], 1, depth);
+    return second && same_terms(*first, *second) ? first : Terms{whole};
+  }
+
+  bool is_guard_of(NodeId condition, NodeId greatest) const {
+    const Node& c = g_[condition];
+    const auto is_size = [&](NodeId e) { return g_[e].op == Op::Abs && g_[e].args[0] == greatest; };
+    const auto is_bound = [&](NodeId e) { return g_.is_constant(e, kSumIsGreatest); };
+    return (c.op == Op::Lt && is_size(c.args[0]) && is_bound(c.args[1])) ||
+           (c.op == Op::Gt && is_size(c.args[1]) && is_bound(c.args[0]));
   }
 
   /// The log of a node that is a sum of products of what is not negative.
@@ -205,8 +275,18 @@ class SemiringRecogniser {
     }
   }
 
-  /// A maximum takes what stands in it twice once; a sum of exponentials does not: softplus(softplus(h)) has log(1)
-  /// twice.
+  bool same_terms(const Terms& a, Terms b) {
+    for (const Term& t : a) {
+      const auto same = std::find_if(b.begin(), b.end(), [&](const Term& o) {
+        return o.powers == t.powers && o.bound == t.bound && same_value(o.coefficient, t.coefficient);
+      });
+      if (same == b.end()) return false;
+      b.erase(same);
+    }
+    return b.empty();
+  }
+
+  /// A maximum takes what stands in it twice once; a sum of exponentials does not.
   std::optional<Terms> joined(std::optional<Terms> a, std::optional<Terms> b) const {
     if (!a || !b || a->size() + b->size() > kMostTerms) return std::nullopt;
     for (Term& t : *b)

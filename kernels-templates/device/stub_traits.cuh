@@ -1,5 +1,5 @@
 // What a unit of kernels is made for, by hand: the templates beside this file compile against it on their own. The host
-// prints such a struct for each variant of a stage (stage_traits_text of runtime/cuda/launch/stage_program.cc): these
+// prints such a struct for each variant of a stage (stage_traits_text of runtime/cuda/launch/stage_text.cc): these
 // are all the holes that the templates have beside the cell's structs (stub_cell.cuh) and the storage type.
 #pragma once
 

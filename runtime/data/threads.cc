@@ -75,6 +75,27 @@ void run_on_threads(int count, const std::function<void(int)>& work) {
   }
 }
 
+void run_on_cores(int count, const std::function<void(int)>& work) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(count, 0)));
+  std::atomic<int> next{0};
+  const auto take = [&](int) {
+    for (int i; (i = next++) < count;) {
+      try {
+        work(i);
+      } catch (...) {
+        errors[static_cast<std::size_t>(i)] = std::current_exception();
+      }
+    }
+  };
+  try {
+    run_on_threads(std::min(thread_count(0), count), take);
+  } catch (const DeviceError&) {
+    take(0);  // no threads
+  }
+  for (const std::exception_ptr& e : errors)
+    if (e) std::rethrow_exception(e);
+}
+
 void run_in_step(int count, const std::function<void(int, std::barrier<>&)>& work) {
   std::barrier<> meeting(std::max(count, 1));
   run_on_threads(count, [&](int index) {

@@ -11,7 +11,11 @@ namespace cellc {
 /// those do it, one after another too: work that waits for other work is for run_in_step.
 void run_on_threads(int count, const std::function<void(int)>& work);
 
-/// The same for threads that wait for each other: all of them meet equally often. Whoever throws leaves
+/// Runs work(0) … work(count - 1) on as many threads as there are cores; one after another where none can be started.
+/// Waits for all; rethrows what the first of them threw, in their order.
+void run_on_cores(int count, const std::function<void(int)>& work);
+
+/// As run_on_threads, for threads that wait for each other: all of them meet equally often. Whoever throws leaves
 /// the meeting, and the others go on without it, whatever their results are worth then. Not on a host's threads.
 void run_in_step(int count, const std::function<void(int, std::barrier<>&)>& work);
 

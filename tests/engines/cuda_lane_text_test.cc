@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "compiler/codegen_cuda/without_names.h"
 #include "compiler/derive/pipeline.h"
 #include "tests/engines/cuda_lane_code.h"
 
@@ -22,6 +23,24 @@ const Emitted& named(const std::vector<Emitted>& all, const std::string& suffix)
   for (const Emitted& e : all)
     if (e.label.ends_with(suffix)) return e;
   throw std::runtime_error("no " + suffix);
+}
+
+TEST(CudaLane, TextsWithoutNames) {
+  const auto of = [](const char* text) {
+    return without_names(named(emitted(text, Storage::F32), "1, carried").code.text);
+  };
+  const std::string one =
+      of("cell a[d] {\n state h[d]\n input x[d]\n param w[d]\n y = w*h\n h' = tanh(y + x) + y\n}\n");
+  EXPECT_EQ(one.find("#line"), std::string::npos);
+  EXPECT_EQ(one.find("//"), std::string::npos);
+  EXPECT_EQ(
+      one, of("cell a[d] {\n\n state other[d]\n input to[d]\n param by[d]\n v0 = by*other\n\n other' = tanh(v0 + to) + "
+              "v0\n}\n"));
+  EXPECT_NE(one, of("cell a[d] {\n state h[d]\n input x[d]\n param w[d]\n y = w*h\n h' = tanh(y - x) + y\n}\n"));
+  EXPECT_NE(one, of("cell a[d] {\n state h[d]\n input w[d], x[d]\n y = w*h\n h' = tanh(y + x) + y\n}\n"));
+  // A number is told from a value, and one value from another.
+  EXPECT_EQ(without_names("y_ = z_ + 1_0; // y_\n#line 3 \"a\"\nz_ = y_\n"), "v0_ = v1_ + 1_0; \nv1_ = v0_\n");
+  EXPECT_NE(without_names("a_ + b_"), without_names("a_ + a_"));
 }
 
 // A coupling that only entries show: each of a chain hears the one before it.

@@ -16,7 +16,7 @@ class Scaled : public testing::TestWithParam<Homogeneous> {
 };
 
 TEST_P(Scaled, ByPowersOfTwo) {
-  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16})
     for (const StrategyFacts& facts : strategies()) {
       if (!facts.on_cpu) continue;
       SCOPED_TRACE(std::string(to_string(facts.strategy)) + ", " + to_string(dtype));
@@ -24,10 +24,13 @@ TEST_P(Scaled, ByPowersOfTwo) {
       options.solver = facts.strategy;
       std::vector<RunOutput> outputs;
       std::vector<SolveReport> reports(3);
-      const std::vector<int> powers = {0, -30, 30};
+      // So that numbers of the type stay normal.
+      const std::vector<int> powers = dtype == Dtype::F16 ? std::vector<int>{0, -2, 9} : std::vector<int>{0, -30, 30};
+      HomogeneousShape shape{{6000}};
+      if (size_of(dtype) == 2) shape.least = 0.25;
       for (std::size_t k = 0; k < powers.size(); ++k) {
         Solver solver(front.cell, front.structure, {.dtype = dtype});
-        const BoundRun data = homogeneous_run(front.cell, dtype, powers[k], {{6000}});
+        const BoundRun data = homogeneous_run(front.cell, dtype, powers[k], shape);
         if (solver.refusal(0, facts.strategy, data)) break;
         outputs.push_back(solver.run(data, options, reports[k]));
         EXPECT_TRUE(reports[k].converged);

@@ -49,9 +49,10 @@ class Path {
         cell_(source_, file_, file_.cells[0]),
         solver_(cell_.graph, cell_.structure, {.dtype = dtype}) {}
 
-  void expect_rows_of_a_loop(std::int64_t steps, Strategy strategy, std::int64_t segment) {
-    const std::string what = fmt::format("{} {} steps {} segment {}", test_.name, to_string(dtype_), steps, segment);
-    constexpr int n = 3;
+  /// `n`: coupled states.
+  void expect_rows_of_a_loop(std::int64_t steps, Strategy strategy, std::int64_t segment, int n = 3) {
+    const std::string what =
+        fmt::format("{} {} steps {} segment {} of {}", test_.name, to_string(dtype_), steps, segment, n);
     BoundRun run = filled_run(cell_, steps, n, dtype_);
     const double zero = test_.fold == least ? kInfinite : -kInfinite;
     run.symbols[0].set(0, 0);
@@ -122,6 +123,15 @@ TEST(SemiringScans, ASumHasWhatStandsInItTwice) {
   solver.run(run, *options, report);
   EXPECT_TRUE(report.converged);
   EXPECT_EQ(report.stages.at(0).misses, 0);
+}
+
+// As many as a linear stage may couple; a GPU's scans compose four (device-scan.md).
+TEST(SemiringScans, OfManyCoupledStates) {
+  for (const Case& test : kCases)
+    for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+      Path path(test, dtype);
+      for (const int n : {5, 8, 17}) path.expect_rows_of_a_loop(257, Strategy::Scan, 64, n);
+    }
 }
 
 TEST(SemiringScans, ShootingNeedsOneSweep) {

@@ -3,7 +3,7 @@
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
-#include "runtime/cuda/launch/stage_program.h"
+#include "runtime/cuda/launch/stage_text.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/gpu/strategy_matrix.h"
 

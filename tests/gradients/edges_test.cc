@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "runtime/cpu/backward_on_cpu.h"
 #include "runtime/cpu/sum_over_steps.h"
@@ -63,6 +64,10 @@ const std::vector<Kink> kKinks = {
     {"where(x > 0, where(y > 0, x*log(y), 1), x*y)", 2, -1, 0, 0},
     {"where(y > 0, sqrt(relu(x)), x)", -1, -1, 1, 0},
     {"log(max(exp(x), exp(y)))", -2000, 1, 0, 1},
+    // Sums of exponentials: by the rule of each function where they are written out, and at a tie that is of max.
+    {"log(exp(x) + exp(y))", 2, 2, 0.5, 0.5},
+    {"max(x, y) + log(1 + exp(-abs(x - y)))", 2, 2, 1, 0},
+    {"x + softplus(y - x)", 2, 2, 0.5, 0.5},
 };
 
 TEST(GradientEdges, KinksByTheConvention) {
@@ -110,6 +115,23 @@ TEST(GradientEdges, EqualEntriesShareAMaximum) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(found.at("grad.v").get(i), v[i]) << i;
     EXPECT_EQ(found.at("grad.u").get(i), u[i]) << i;
+  }
+}
+
+// Its greatest entry is no part of the slope, which is softmax: also where several are the greatest, or infinite.
+TEST(GradientEdges, LogsumexpHasSoftmaxForItsSlope) {
+  const TextCell ties("cell ties[n] {\n  state h\n  input v[n], u[n]\n  h' = logsumexp[n](v) + 2*logsumexp[n](u)\n}\n");
+  BindRequest request;
+  request.dtype = Dtype::F64;
+  request.batch = request.length = 1;
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  request.inputs["v"] = given({1, 1, 4}, {3, 3, 3, 3});
+  request.inputs["u"] = given({1, 1, 4}, {-infinite, 700, 700, -infinite});
+  const auto found = run_backward(ties.cell.graph, ties.cell.structure, request, {{"h", given({1, 1}, {1})}});
+  const double v[] = {0.25, 0.25, 0.25, 0.25}, u[] = {0, 1, 1, 0};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_DOUBLE_EQ(found.at("grad.v").get(i), v[i]) << i;
+    EXPECT_DOUBLE_EQ(found.at("grad.u").get(i), u[i]) << i;
   }
 }
 

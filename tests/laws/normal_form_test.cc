@@ -2,18 +2,22 @@
 // Jacobian of the stage; at random points, of every example and test cell that has one.
 #include "compiler/analysis/normal_form.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "compiler/analysis/semiring.h"
 #include "compiler/front_end.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/graph_walk.h"
+#include "tests/generate/semiring_cell.h"
+#include "tests/generate/try_cells.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc {
@@ -35,15 +39,22 @@ Environment somewhere(const CellGraph& cell, std::size_t seed) {
   return environment;
 }
 
-void expect_equal(const CellGraph& cell, NodeId one, NodeId other, const std::vector<AxisId>& axes,
-                  const std::string& what) {
+/// Where two values differ; nothing where they do not.
+std::string difference(const CellGraph& cell, NodeId one, NodeId other, const std::vector<AxisId>& axes) {
   for (const std::size_t seed : {1, 2, 3}) {
     Evaluator evaluator(cell, somewhere(cell, seed));
     const Tensor a = evaluator.value_over(one, axes), b = evaluator.value_over(other, axes);
-    ASSERT_EQ(a.data.size(), b.data.size());
+    if (a.data.size() != b.data.size()) return "they have other axes";
     for (std::size_t i = 0; i < a.data.size(); ++i)
-      EXPECT_NEAR(a.data[i], b.data[i], 1e-9 * (1 + std::fabs(a.data[i]))) << what << ", entry " << i;
+      if (!(std::fabs(a.data[i] - b.data[i]) <= 1e-9 * (1 + std::fabs(a.data[i]))))
+        return fmt::format("entry {} is {} and {}", i, a.data[i], b.data[i]);
   }
+  return {};
+}
+
+void expect_equal(const CellGraph& cell, NodeId one, NodeId other, const std::vector<AxisId>& axes,
+                  const std::string& what) {
+  EXPECT_EQ(difference(cell, one, other, axes), "") << what;
 }
 
 NodeId read_of(CellGraph& cell, int update) {
@@ -78,8 +89,8 @@ NodeId spelled_out(CellGraph& cell, const Stage& stage, const JacobianBlock& blo
   return total;
 }
 
-/// The new states of a stage put together of its terms and offsets; how many there are.
-int expect_semiring(CellGraph& cell, const Stage& stage, const std::string& what) {
+/// The new states of a stage put together of its terms and offsets: what is wrong with them.
+std::string wrong_semiring(CellGraph& cell, const Stage& stage) {
   Graph& g = cell.graph;
   for (const int u : stage.states) {
     NodeId total = kNoNode;
@@ -91,14 +102,16 @@ int expect_semiring(CellGraph& cell, const Stage& stage, const std::string& what
       const NodeId read = g.read(cell.updates[static_cast<std::size_t>(t.column)].symbol, t.at);
       add(semiring_sum_over(g, stage.scannable, t.bound, g.op(Op::Add, {t.coefficient, read})));
       for (const int other : stage.states)
-        EXPECT_FALSE(depends_on(g, t.coefficient, {cell.updates[static_cast<std::size_t>(other)].symbol})) << what;
+        if (depends_on(g, t.coefficient, {cell.updates[static_cast<std::size_t>(other)].symbol}))
+          return "a coefficient reads a state";
     }
     for (const SemiringMap::Offset& o : stage.semiring->offsets)
       if (o.row == u) add(o.value);
     const StateUpdate& update = cell.updates[static_cast<std::size_t>(u)];
-    expect_equal(cell, update.value, total, cell.symbol_of(update).index, what);
+    if (std::string wrong = difference(cell, update.value, total, cell.symbol_of(update).index); !wrong.empty())
+      return cell.symbol_of(update).name + ": " + wrong;
   }
-  return static_cast<int>(stage.states.size());
+  return {};
 }
 
 TEST(NormalForms, AreWhatTheCellComputes) {
@@ -129,7 +142,10 @@ TEST(NormalForms, AreWhatTheCellComputes) {
           expect_equal(cell, update.value, g.op(Op::Div, {above, below}), axes, tree.name);
         }
         EXPECT_EQ(stage.semiring.has_value(), is_semiring(stage.scannable)) << tree.name;
-        if (stage.semiring) semirings += expect_semiring(cell, stage, tree.name);
+        if (stage.semiring) {
+          EXPECT_EQ(wrong_semiring(cell, stage), "") << tree.name;
+          semirings += static_cast<int>(stage.states.size());
+        }
         if (!stage.low_rank) continue;
         products += static_cast<int>(stage.low_rank->products.size());
         for (const int row : stage.states)
@@ -155,6 +171,63 @@ Stage only_stage(CellGraph& cell, const std::string& text) {
   AnalysedCell c = analyse_text(SourceText("c.cell", text));
   cell = std::move(c.cell);
   return c.structure.stages.at(0);
+}
+
+// CELLC_CELLS=30000 test_laws --gtest_filter='NormalForms.OfRandomSemirings' goes through many more.
+TEST(NormalForms, OfRandomSemirings) {
+  const generate::Seeds seeds(300);
+  std::map<Scannable, int> found;
+  int stages = 0;
+  generate::try_seeds(
+      seeds, generate::semiring_cell,
+      [&](const std::string& text, std::uint64_t, bool again) -> std::string {
+        AnalysedCell c = analyse_text(SourceText("random.cell", text));
+        for (const Stage& stage : c.structure.stages) {
+          if (!again) ++stages, ++found[stage.semiring ? stage.scannable : Scannable::No];
+          if (!stage.semiring) continue;
+          if (std::string wrong = wrong_semiring(c.cell, stage); !wrong.empty()) return wrong;
+        }
+        return {};
+      },
+      "test_laws --gtest_filter='NormalForms.OfRandomSemirings'", [](const std::string& why) { ADD_FAILURE() << why; });
+  if (seeds.count < 100) return;
+  // The generator must not degenerate.
+  for (const Scannable kind : {Scannable::MaxPlus, Scannable::MinPlus, Scannable::LogPlus})
+    EXPECT_GE(found[kind], stages / 20) << to_string(kind);
+  EXPECT_GE(found[Scannable::LogPlus], stages / 4);
+}
+
+// What two of a kind are written as.
+TEST(NormalForms, TheGreaterAndTheSmallerAreTheTwo) {
+  for (const char* value : {
+           "max(h + a, x) + log(1 + exp(-abs(h + a - x)))",
+           "log(exp(-abs(x - a - h)) + 1) + max(x, a + h)",
+           "max(h + a, x) + softplus(-abs(x - h - a))",
+           "min(h + a, x) + log(1 + exp(abs(h + a - x)))",
+           "max(h, x) + log(1 + exp(min(h, x) - max(h, x)))",
+           "where(h > x, h + log(1 + exp(x - h)), x + log(1 + exp(h - x)))",
+           "log(exp(h + a) + exp(x))",
+           "softplus(softplus(h + x))",
+           "log(exp(h) + exp(h - a) + 1)",
+       }) {
+    CellGraph cell;
+    const Stage stage =
+        only_stage(cell, std::string("cell c {\n  state h\n  input x\n  param a\n  h' = ") + value + "\n}\n");
+    EXPECT_EQ(stage.scannable, Scannable::LogPlus) << value;
+    if (stage.semiring) {
+      EXPECT_EQ(wrong_semiring(cell, stage), "") << value;
+    }
+  }
+  // Of other two, or another way round, it is something else.
+  for (const char* value : {"max(h, x) + log(1 + exp(-abs(h - a)))", "max(h, x) + log(1 + exp(abs(h - x)))",
+                            "min(h, x) + log(1 + exp(-abs(h - x)))", "max(h, x) - log(1 + exp(-abs(h - x)))",
+                            "where(h > x, h + log(1 + exp(x - h)), x + log(1 + exp(x - h)))"}) {
+    CellGraph cell;
+    EXPECT_EQ(
+        only_stage(cell, std::string("cell c {\n  state h\n  input x\n  param a\n  h' = ") + value + "\n}\n").scannable,
+        Scannable::No)
+        << value;
+  }
 }
 
 // One clip of a clip is one clip; a factor below zero turns the interval round, and a factor of zero closes it.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <string>
 
 namespace cellc {
 namespace {
@@ -24,6 +25,25 @@ TEST(Threads, EachRunsOnceAndTheFirstErrorComesOut) {
     EXPECT_STREQ(e.what(), "two");
   }
   EXPECT_EQ(sum, 31);
+}
+
+TEST(Threads, OnCoresEachRunsOnceAndTheFirstErrorComesOut) {
+  std::atomic<int> sum{0};
+  run_on_cores(20, [&](int i) { sum += 1 << i; });
+  EXPECT_EQ(sum, (1 << 20) - 1);
+  run_on_cores(0, [&](int) { sum = 0; });
+  EXPECT_NE(sum, 0);
+  sum = 0;
+  try {
+    run_on_cores(20, [&](int i) {
+      sum += 1 << i;
+      if (i == 7 || i == 11) throw std::runtime_error(std::to_string(i));
+    });
+    FAIL() << "the error is lost";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "7");
+  }
+  EXPECT_EQ(sum, (1 << 20) - 1) << "one that fails ends no other";
 }
 
 TEST(Threads, WhoThrowsKeepsNobodyWaiting) {

@@ -36,6 +36,16 @@ bool CallGpu::ask_host(GpuStream stream) {
   return true;
 }
 
+double LoadedModules::compile_ahead(Gpu& gpu, const std::vector<GpuSource>& sources) {
+  std::vector<GpuSource> missing;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const GpuSource& source : sources)
+      if (!modules_.contains({source.text, source.options})) missing.push_back(source);
+  }
+  return gpu.compile_ahead(missing);
+}
+
 void CallGpu::launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) {
   if (rehearsing_) return;
   const bool asked = ask_host(launch.stream);

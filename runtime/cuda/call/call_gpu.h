@@ -38,6 +38,8 @@ class LoadedModules {
  public:
   /// Compiled at most once, also where several threads ask.
   GpuModule load(Gpu& gpu, const GpuSource& source);
+  /// What nobody has asked for yet.
+  double compile_ahead(Gpu& gpu, const std::vector<GpuSource>& sources);
 
  private:
   struct Entry {
@@ -66,6 +68,9 @@ class CallGpu final : public WrappedGpu {
   };
 
   GpuModule load(const GpuSource& source) override { return modules_->load(below_, source); }
+  double compile_ahead(const std::vector<GpuSource>& sources) override {
+    return modules_->compile_ahead(below_, sources);
+  }
   void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) override {
     below_.copy_in(to, from, bytes, own_or(stream));
   }

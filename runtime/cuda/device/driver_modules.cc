@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 
 #include "runtime/cuda/device/kernel_cache.h"
+#include "runtime/data/threads.h"
 
 namespace cellc {
 namespace {
@@ -57,18 +60,53 @@ DriverModules::Loaded& DriverModules::loaded(const std::shared_ptr<void>& module
   return *static_cast<Loaded*>(module.get());
 }
 
-GpuModule DriverModules::load(const GpuSource& source) {
+std::pair<std::string, CompiledKind> DriverModules::compiled_for() const {
   const int best = architecture();
-  const CompiledKind kind = best == facts_.major * 10 + facts_.minor ? CompiledKind::Cubin : CompiledKind::Ptx;
+  return {fmt::format("sm_{}", best),
+          best == facts_.major * 10 + facts_.minor ? CompiledKind::Cubin : CompiledKind::Ptx};
+}
+
+GpuModule DriverModules::load(const GpuSource& source) {
+  const auto [architecture, kind] = compiled_for();
   auto module = std::make_shared<Loaded>();
-  const CompiledKernels kernels =
-      cached_or_compiled(*nvrtc_, source, fmt::format("sm_{}", best), kind, cache_,
-                         [&](const std::string& code) { load_code(source, code, *module); });
+  std::optional<CompiledKernels> ahead;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto known = ahead_.extract(kernel_key(*nvrtc_, source, architecture, kind))) ahead = std::move(known.mapped());
+  }
+  const CompiledKernels kernels = cached_or_compiled(
+      *nvrtc_, source, architecture, kind, cache_, [&](const std::string& code) { load_code(source, code, *module); },
+      std::move(ahead));
   GpuModule result;
   result.module = module;
   result.compile_ms = kernels.compile_ms;
   result.cache = kernels.cache;
   return result;
+}
+
+double DriverModules::compile_ahead(const std::vector<GpuSource>& sources) {
+  const auto target = compiled_for();
+  std::map<ObjectKey, const GpuSource*> missing;
+  for (const GpuSource& source : sources) {
+    const ObjectKey key = kernel_key(*nvrtc_, source, target.first, target.second);
+    const std::lock_guard lock(mutex_);
+    if (!ahead_.contains(key) && !missing.contains(key) && !cache_.find(key)) missing[key] = &source;
+  }
+  if (missing.size() < 2) return 0;  // load() takes as long
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::pair<ObjectKey, const GpuSource*>> work(missing.begin(), missing.end());
+  run_on_cores(static_cast<int>(work.size()), [&](int i) {
+    const auto& [key, source] = work[static_cast<std::size_t>(i)];
+    try {
+      CompiledKernels made = nvrtc_->compile(*source, target.first, target.second);
+      made.compile_ms = 0;  // which are these, all together
+      const std::lock_guard lock(mutex_);
+      ahead_.emplace(key, std::move(made));
+    } catch (const DeviceError&) {
+      // In its turn load() says what is wrong with it.
+    }
+  });
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 GpuFunction DriverModules::function(const GpuModule& module, const std::string& name) const {

@@ -43,6 +43,8 @@ struct GpuSource {
   std::string name;  ///< of the file that diagnostics speak of, e.g. "para_gru.cu"
   std::string text;
   std::vector<std::string> options;  ///< further compiler options
+  /// The text as it is compared: where two are the same, kernels of either text do for both. Empty: the text.
+  std::string alike{};
 };
 
 struct GpuDim {
@@ -89,6 +91,9 @@ class Gpu {
   /// Compiles for this card, or takes the code from the cache. A failed compile throws DeviceError that
   /// names the file where source, options and log were kept.
   virtual GpuModule load(const GpuSource& source) = 0;
+  /// Compiles, side by side, what load() is about to be asked for; returns the milliseconds that this took, and loads
+  /// of these take none. What does not compile is left for load() to say so.
+  virtual double compile_ahead(const std::vector<GpuSource>&) { return 0; }
   virtual GpuFunction function(const GpuModule& module, const std::string& name) = 0;
   virtual GpuFunctionFacts facts(const GpuFunction& function) = 0;
   /// Blocks of a kernel that one multiprocessor holds at once.

@@ -37,6 +37,7 @@ class GpuDriver final : public Gpu {
   const GpuFacts& facts() const override { return facts_; }
 
   GpuModule load(const GpuSource& source) override { return modules_.load(source); }
+  double compile_ahead(const std::vector<GpuSource>& sources) override { return modules_.compile_ahead(sources); }
   GpuFunction function(const GpuModule& module, const std::string& name) override {
     return modules_.function(module, name);
   }

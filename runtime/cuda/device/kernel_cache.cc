@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/data/errors.h"
@@ -26,9 +27,11 @@ ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::str
 
 CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
                                    CompiledKind kind, const ObjectCache& cache,
-                                   const std::function<void(const std::string& code)>& use) {
+                                   const std::function<void(const std::string& code)>& use,
+                                   std::optional<CompiledKernels> ahead) {
   const ObjectKey key = kernel_key(nvrtc, source, architecture, kind);
-  if (const std::optional<std::vector<char>> object = cache.find(key)) {
+  const std::optional<std::vector<char>> object = ahead ? std::nullopt : cache.find(key);
+  if (object) {
     CompiledKernels kernels;
     kernels.code.assign(object->begin(), object->end());
     kernels.cache = CacheState::Hit;
@@ -39,7 +42,7 @@ CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source, 
       // Cached code that does not load is no better than none.
     }
   }
-  CompiledKernels kernels = nvrtc.compile(source, architecture, kind);
+  CompiledKernels kernels = ahead ? std::move(*ahead) : nvrtc.compile(source, architecture, kind);
   use(kernels.code);
   if (cache.store(key, kernels.code)) kernels.cache = CacheState::Miss;
   return kernels;

@@ -1,6 +1,7 @@
 #pragma once
 // A Gpu that passes everything on to another one. A class that changes one or two answers derives from it.
 #include <string>
+#include <vector>
 
 #include "runtime/cuda/device/gpu.h"
 
@@ -12,6 +13,7 @@ class WrappedGpu : public Gpu {
 
   const GpuFacts& facts() const override { return below_.facts(); }
   GpuModule load(const GpuSource& source) override { return below_.load(source); }
+  double compile_ahead(const std::vector<GpuSource>& sources) override { return below_.compile_ahead(sources); }
   GpuFunction function(const GpuModule& module, const std::string& name) override {
     return below_.function(module, name);
   }

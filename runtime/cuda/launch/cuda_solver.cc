@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "compiler/derive/pipeline.h"
+#include "runtime/cuda/device/shared_modules.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/relaxation_on_gpu.h"
@@ -27,7 +28,7 @@
 namespace cellc {
 
 struct CudaSolver::Impl {
-  Gpu& gpu;
+  SharedModules gpu;
   const CellGraph& cell;
   const Structure& structure;
   const Dtype dtype, arithmetic;
@@ -71,6 +72,7 @@ struct CudaSolver::Impl {
   std::map<SumParts, LeftOuts> after_summing;        ///< never dropped by another plan: its kernels may still run
   std::map<std::vector<bool>, LeftOuts> after_outs;  ///< by stages that make outs; likewise
   bool reserved = false;                             ///< memory for what stages and sums pass on, as planned
+  bool compiled_ahead = false;                       ///< what this plan's first launch needs
   std::vector<GpuBuffer> step_arrays;
   bool runs_again = false;        ///< whoever upload()s runs it another way where it does not converge
   bool asked_of_refusal = false;  ///< whether stages can be relaxed is asked for
@@ -79,9 +81,9 @@ struct CudaSolver::Impl {
   bool outs_wanted = true;
   Wanted wanted;  ///< of what is downloaded
 
-  Impl(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
+  Impl(Gpu& device, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
        const DeriveHooks& derive, const std::optional<AccumulatedOuts>& outs_in_lanes)
-      : gpu(gpu),
+      : gpu(device),
         cell(cell),
         structure(structure),
         dtype(dtype),
@@ -147,18 +149,23 @@ struct CudaSolver::Impl {
         for (auto& p : programs) p.reset();
   }
 
+  NestOptions nest_options() {
+    NestOptions options;
+    options.source = source;
+    options.factors = product_factors(solve.products, dtype);
+    options.wide = solve.wide_products;
+    options.compiled = [this](const GpuModule& module) {
+      compile_ms += module.compile_ms;
+      caches.push_back(module.cache);
+    };
+    return options;
+  }
+
   NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
                             Dtype storage, const std::vector<PersistentCode>& lives_through_steps = {}) {
     if (!program) {
-      NestOptions options;
-      options.source = source;
+      NestOptions options = nest_options();
       options.persistent = lives_through_steps;
-      options.factors = product_factors(solve.products, dtype);
-      options.wide = solve.wide_products;
-      options.compiled = [this](const GpuModule& module) {
-        compile_ms += module.compile_ms;
-        caches.push_back(module.cache);
-      };
       program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
       made_nests = true;
       compile_ms += program->compile_ms();
@@ -353,6 +360,7 @@ struct CudaSolver::Impl {
       whole.reset();
       persistent.clear();
     }
+    compiled_ahead = false;
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
     const std::vector<CudaPlan> before = std::move(execution.stages);
@@ -454,25 +462,61 @@ struct CudaSolver::Impl {
 
   void launch(GpuStream stream) {
     if (!execution.runs_stepwise && arrays.rows > 0) reserve_between();
-    for (const Pass& pass : execution.passes(*staged, summed, outs_wanted, with_outs, !after_cell().cell.outs.empty()))
-      run(pass, stream);
+    const std::vector<Pass> passes =
+        execution.passes(*staged, summed, outs_wanted, with_outs, !after_cell().cell.outs.empty());
+    if (!compiled_ahead && passes.size() > 1) compile_ahead(passes);
+    compiled_ahead = true;
+    for (const Pass& pass : passes) run(pass, stream);
+  }
+
+  /// The kernels that these passes lack, all of them at the same time: of a cell of many stages a run would otherwise
+  /// wait for one after the other, on one core.
+  void compile_ahead(const std::vector<Pass>& passes) {
+    std::vector<GpuSource> sources;
+    for (const Pass& pass : passes) {
+      if (pass.kind == PassKind::Stage) {
+        const auto k = static_cast<std::size_t>(pass.stage);
+        auto source = program(k).missing(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k]);
+        if (source) sources.push_back(std::move(*source));
+      } else if (const Nest nest = nest_of(pass); nest.cell && !*nest.program) {
+        sources.push_back(NestProgram::emit(*nest.cell, Structure{}, pass.storage, nest_options()));
+      }
+    }
+    compile_ms += gpu.compile_ahead(sources);
+  }
+
+  /// What a pass around stages runs.
+  struct Nest {
+    std::optional<NestProgram>* program = nullptr;
+    const CellGraph* cell = nullptr;  ///< null: the pass is another
+  };
+  Nest nest_of(const Pass& pass) {
+    const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
+    switch (pass.kind) {
+      case PassKind::Once:
+        return {&once[form_of(pass)][k], &lanes_of(k, form_of(pass)).once.cell};
+      case PassKind::Before:
+        return {&before[form_of(pass)][k], &lanes_of(k, form_of(pass)).before.cell};
+      case PassKind::After:
+        return {left_outs() ? &left_outs()->program : &after, &after_cell().cell};
+      default:
+        return {};
+    }
+  }
+  NestProgram& program_of(const Pass& pass) {
+    const Nest nest = nest_of(pass);
+    return nest_program(*nest.program, *nest.cell, Structure{}, pass.storage);
   }
 
   void run(const Pass& pass, GpuStream stream) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
     switch (pass.kind) {
-      case PassKind::Once: {
-        const StageCells& s = lanes_of(k, form_of(pass));
-        nest_program(once[form_of(pass)][k], s.once.cell, Structure{}, pass.storage)
-            .run(arrays.once_run(s, pass.stage), stream);
+      case PassKind::Once:
+        program_of(pass).run(arrays.once_run(lanes_of(k, form_of(pass)), pass.stage), stream);
         return;
-      }
-      case PassKind::Before: {
-        const StageCells& s = lanes_of(k, form_of(pass));
-        nest_program(before[form_of(pass)][k], s.before.cell, Structure{}, pass.storage)
-            .run(arrays.before_run(s, pass.stage), stream);
+      case PassKind::Before:
+        program_of(pass).run(arrays.before_run(lanes_of(k, form_of(pass)), pass.stage), stream);
         return;
-      }
       case PassKind::Stage: {
         clear_accumulated(pass, stream);
         StageRun run = arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage);
@@ -488,8 +532,7 @@ struct CudaSolver::Impl {
         stepped.of(k).run(arrays, product_factors(solve.products, dtype), solve.wide_products, stream);
         return;
       case PassKind::After:
-        nest_program(left_outs() ? left_outs()->program : after, after_cell().cell, Structure{}, pass.storage)
-            .run(arrays.after_run(after_cell()), stream);
+        program_of(pass).run(arrays.after_run(after_cell()), stream);
         return;
       case PassKind::Whole:
         whole_program().run(arrays.whole_run(), stream);

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "compiler/codegen_cuda/without_names.h"
 #include "compiler/graph/axes.h"
 #include "kernels-templates/abi/kernel_memory.h"
 #include "runtime/cuda/build/kernel_templates.h"
@@ -20,7 +21,6 @@ namespace cellc {
 namespace {
 
 constexpr int kWarp = CELLC_WARP;
-constexpr int kWarps = 4;                    ///< of a block, where memory allows
 constexpr int kStages = CELLC_STAGES_AHEAD;  ///< under way, of a warp
 constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
 /// Entries that one thread may couple: its states and transitions live in registers.
@@ -32,8 +32,6 @@ constexpr int kLargestMap = 20;
 static_assert(sizeof(ScanControl) == CELLC_SCAN_CONTROL);
 
 }  // namespace
-
-std::int64_t stage_control_bytes() { return sizeof(Control); }
 
 /// A run as host_lanes.h reads it.
 struct StageProgram::Described {
@@ -125,6 +123,7 @@ struct TransitionRule {
   }
   codes_.push_back(std::move(made));
   Code& c = *codes_.back();
+  c.alike = without_names(c.step.text + "\n" + c.step_with_transition.text);
   c.tables = stage_tables(cell_, stage_, c.step, c.step_with_transition, storage_);
   c.tables.stage.has_transition = c.has_transition;
   c.tables.stage.repeats = repeats_;
@@ -150,7 +149,7 @@ struct TransitionRule {
 
 StageProgram::Parts StageProgram::parts(const std::map<AxisId, std::int64_t>& sizes) {
   const Code& c = code(sizes);
-  return {&c.step, &c.step_with_transition, &c.tables.stage};
+  return {&c.step, &c.step_with_transition, &c.tables.stage, &c.alike};
 }
 
 std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int64_t>& sizes) {
@@ -170,117 +169,6 @@ int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
   return cellc_lane_sums(&code(sizes).tables.stage, lengths.data());
 }
 
-std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
-                              const cellc_stage& stage, const cellc_variant& variant, const std::string& name) {
-  const char* const argument = variant.rewalks                     ? "ScanRewalk"
-                               : variant.kernel == CELLC_SCAN      ? "Scan"
-                               : variant.kernel == CELLC_SEGMENTED ? "Segmented"
-                                                                   : "Lanes";
-  const std::size_t states = step.states.size();
-  std::string bounds = std::to_string(cellc_stage_threads(&stage, &variant)), call;
-  if (variant.kernel == CELLC_SCAN) {
-    const char* const copy = variant.copy == CELLC_CONTIGUOUS ? "Contiguous"
-                             : variant.copy == CELLC_TIME     ? "Time"
-                                                              : "Each";
-    bounds += fmt::format(", {}", variant.blocks);
-    call = variant.cluster ? "scan_cluster"
-                           : fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
-  } else if (variant.kernel == CELLC_SEGMENTED) {
-    // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
-    bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
-    call = fmt::format("segmented<{}>", variant.rows != 0);
-  } else if (variant.rewalks) {
-    call = fmt::format("scan_rewalk<{}>", variant.rows != 0);
-  } else {
-    call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
-                       stage.outer  ? fmt::format(", {}, {}", variant.sum_lanes, variant.kept)
-                       : stage.sums ? fmt::format(", {}", variant.sum_lanes)
-                                    : "");
-  }
-  std::string text = fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ "
-      "{}cellc::{}(run); }}\n",
-      bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
-  if (stage.outer)
-    text +=
-        "extern \"C\" __global__ void cellc_add_parts(void* sum, long long entries, int parts) { "
-        "cellc::await_stream(); cellc::add_parts(static_cast<Real*>(sum), entries, parts); }\n";
-  // What the host writes and the device reads are told apart nowhere else.
-  text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument,
-                      argument_bytes(stage, variant));
-  if (variant.kernel == CELLC_SEGMENTED)
-    text += fmt::format(
-        "static_assert(sizeof(cellc::Control) == {} && cellc::kPlannedRounds == {}, \"what the launch reserves, and "
-        "plans\");\n",
-        stage_control_bytes(), static_cast<int>(CELLC_ROUNDS));
-  if (variant.kernel == CELLC_SCAN)
-    text += fmt::format(
-        "static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {} && sizeof(cellc::ScanControl) == {}, "
-        "\"what the launch reserves\");\n",
-        variant.cluster   ? "cluster"
-        : variant.buffers ? "stream"
-                          : "scan",
-        variant.warps, variant.shared_bytes, step_with_transition.map_numbers, static_cast<int>(CELLC_SCAN_CONTROL));
-  return text;
-}
-
-std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
-  if (variant.kernel == CELLC_SCAN) {
-    std::vector<std::string_view> parts = {"maps.cuh",      "semirings.cuh",   "transitions.cuh", "accumulators.cuh",
-                                           "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
-    if (variant.cluster)
-      parts.push_back("scan_cluster.cuh");
-    else if (variant.buffers)
-      parts.insert(parts.end(), {"scan_tma.cuh", "scan_stream.cuh"});
-    return parts;
-  }
-  if (variant.kernel == CELLC_SEGMENTED)
-    return {"maps.cuh",       "semirings.cuh",    "transitions.cuh", "segments.cuh",
-            "hermite.cuh",    "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh",
-            "chain_walk.cuh", "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
-  if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh", "scan_rewalk.cuh"};
-  return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"};
-}
-
-std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& variant, int axes) {
-  const bool scans = variant.kernel == CELLC_SCAN;
-  std::string text = "struct Traits {\n";
-  const auto number = [&](const char* name, int value) {
-    text += fmt::format("  static constexpr int {} = {};\n", name, value);
-  };
-  const auto flag = [&](const char* name, bool value) {
-    text += fmt::format("  static constexpr bool {} = {};\n", name, value);
-  };
-  number("kStepsPerCopy", scans ? stage.stage_steps : variant.steps);
-  number("kPipelineDepth", kStages);
-  number("kWidth", variant.width);
-  number("kAxes", axes);
-  flag("kSharedInputs", cellc_shares_inputs(&stage));
-  number("kSums", stage.sums);
-  number("kOuterSums", stage.outer);
-  number("kOuts", stage.outs);
-  number("kAccumulated", stage.accumulated);
-  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u, kColumns = {:#x}u;\n",
-                      variant.broadcast, variant.shifted, static_cast<unsigned>(variant.columns));
-  if (scans) {
-    number("kScanChannels", variant.channels);
-    number("kScanSteps", variant.steps);
-    flag("kScanForward", variant.forward != 0);
-    flag("kScanChecks", variant.checks != 0);
-    number("kScanCluster", variant.cluster);
-  }
-  if (variant.cluster) flag("kScanWhole", variant.whole != 0);
-  if (variant.buffers) {
-    number("kScanBuffers", variant.buffers);
-    number("kScanCarry", variant.carry_channels);
-  }
-  return text + "};\n";
-}
-
-int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant) {
-  return variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes);
-}
-
 bool StageProgram::shifts(const std::map<AxisId, std::int64_t>& sizes) {
   const cellc_stage& stage = code(sizes).tables.stage;
   // Rows of few channels come in pieces of several steps, aligned where nothing is shifted; scans share copies.
@@ -295,19 +183,20 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   const cellc_stage& stage = code.tables.stage;
   // What is shipped has scans of rows beside others of as many channels, with the same traits; here each has its own.
   const bool one_axis = variant.kernel == CELLC_SCAN && variant.copy == CELLC_CONTIGUOUS;
-  std::string text = storage_macro(storage_);
-  text += stage_traits_text(stage, variant, one_axis ? 1 : channel_axes_of(stage, variant));
-  text += part("preamble.cuh") + part("math.cuh");
-  text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.step_with_transition.text);
-  text += part("lanes.cuh") + part("sweep.cuh");
-  for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
-  text += "#line 1 \"kernel\"\n" +
-          stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");
+  std::string before = storage_macro(storage_);
+  before += stage_traits_text(stage, variant, one_axis ? 1 : channel_axes_of(stage, variant));
+  before += part("preamble.cuh") + part("math.cuh");
+  const std::string step =
+      fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.step_with_transition.text);
+  std::string after = part("lanes.cuh") + part("sweep.cuh");
+  for (const std::string_view name : stage_kernel_parts(variant)) after += part(name);
+  after += "#line 1 \"kernel\"\n" +
+           stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");
   const char* const kind = variant.rewalks                     ? "rewalk"
                            : variant.kernel == CELLC_SCAN      ? "scan"
                            : variant.kernel == CELLC_SEGMENTED ? "segmented"
                                                                : "sequential";
-  return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
+  return {fmt::format("{}.{}.cu", cell_.name, kind), before + step + after, {}, before + code.alike + after};
 }
 
 cellc_plan host_plan(const CudaPlan& plan) {
@@ -350,10 +239,14 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   return source(c, cellc_choose_variant(&c.tables.stage, &d.facts, &d.run, &axes, &p));
 }
 
-StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& variant) {
+const StageProgram::Compiled* StageProgram::known(const Code& code, const cellc_variant& variant) {
   const auto same = [&](const Compiled& k) { return std::memcmp(&k.variant, &variant, sizeof variant) == 0; };
-  if (const auto it = std::find_if(code.kernels.begin(), code.kernels.end(), same); it != code.kernels.end())
-    return *it;
+  const auto it = std::find_if(code.kernels.begin(), code.kernels.end(), same);
+  return it != code.kernels.end() ? &*it : nullptr;
+}
+
+const StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& variant) {
+  if (const Compiled* const k = known(code, variant)) return *k;
   const GpuModule module = gpu_.load(source(code, variant));
   compile_ms_ += module.compile_ms;
   caches_.push_back(module.cache);
@@ -413,12 +306,28 @@ cellc_variant StageProgram::variant_for(Code& code, Described& d, const cellc_la
     d.facts.clusters = 0;
     variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
   }
-  if (variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty()) {
-    // A scan whose blocks do not fit the card would be run in segments, which make outs of steps that they make again.
-    numbers.strategy = CELLC_SEQUENTIAL;
-    variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
-  }
-  return variant;
+  return variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty() ? without_segments(code, d, axes, numbers) : variant;
+}
+
+/// A scan whose blocks do not fit the card would be run in segments, which make outs of steps that they make again.
+cellc_variant StageProgram::without_segments(const Code& code, const Described& d, const cellc_lane_axes& axes,
+                                             cellc_plan& numbers) const {
+  numbers.strategy = CELLC_SEQUENTIAL;
+  return cellc_choose_variant(&code.tables.stage, &d.facts, &d.run, &axes, &numbers);
+}
+
+std::optional<GpuSource> StageProgram::missing(const StageRun& run, const CudaPlan& plan) {
+  Code& code = this->code(run.sizes);
+  if (code.refusal) return std::nullopt;
+  const Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
+  if (run.sequences * axes.channels == 0) return std::nullopt;
+  cellc_plan numbers = host_plan(plan);
+  // Whether the card has room for its clusters is seen when there is code.
+  cellc_variant variant = cellc_choose_variant(&code.tables.stage, &d.facts, &d.run, &axes, &numbers);
+  if (variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty()) variant = without_segments(code, d, axes, numbers);
+  if (known(code, variant)) return std::nullopt;
+  return source(code, variant);
 }
 
 cellc_variant StageProgram::variant_of(const StageRun& run, const CudaPlan& plan, Described& d) {

@@ -13,6 +13,7 @@
 #include "compiler/derive/pipeline.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/stage_tables.h"
+#include "runtime/cuda/launch/stage_text.h"
 #include "runtime/data/array.h"
 #include "runtime/data/object_cache.h"
 #include "runtime/strategy/solve_options.h"
@@ -75,19 +76,6 @@ struct CudaOutcome {
 /// The same in the numbers of host_plan.h.
 cellc_plan host_plan(const CudaPlan& plan);
 
-// A kernel of a stage, as text: the traits that stand before lanes.cuh, the templates that come after it, and the
-// kernel itself, called `name`.
-
-/// struct Traits (kernels-templates/device/stub_traits.cuh): what the templates of this variant ask for, and nothing
-/// else. `axes`: channel axes at most; those of the variant, or fewer where that is known.
-std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& variant, int axes);
-int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant);
-std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
-std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
-                              const cellc_stage& stage, const cellc_variant& variant, const std::string& name);
-/// Bytes of Control of segments.cuh.
-std::int64_t stage_control_bytes();
-
 class StageProgram {
  public:
   /// `stage`, `cell` and `carried` must outlive it. `carried`: of a stage with fused outs the stage without them, whose
@@ -130,6 +118,9 @@ class StageProgram {
   /// Of the last run; synchronises.
   CudaOutcome outcome(GpuStream stream);
 
+  /// What run() is about to compile, as far as that can be told before; nothing where it has its kernel.
+  std::optional<GpuSource> missing(const StageRun& run, const CudaPlan& plan);
+
   /// What run() compiles for one sequence of `steps` at these sizes, in arrays without gaps, where refusal() has
   /// nothing against them.
   GpuSource unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps);
@@ -139,6 +130,7 @@ class StageProgram {
     const CudaLaneCode* step;
     const CudaLaneCode* step_with_transition;
     const cellc_stage* stage;
+    const std::string* alike;  ///< of both steps: the same where they differ in names alone
   };
   Parts parts(const std::map<AxisId, std::int64_t>& sizes);
 
@@ -160,8 +152,9 @@ class StageProgram {
   struct Code {
     std::map<AxisId, std::int64_t> sizes;
     CudaLaneCode step, step_with_transition;
+    std::string alike;  ///< of both, without names
     bool has_transition = false;
-    int warps = 4, stage_steps = 8;  ///< of a block; that a warp stages at once: what shared memory holds
+    int warps = kStageWarps, stage_steps = 8;  ///< of a block; that a warp stages at once: what shared memory holds
     StageTables tables;
     std::optional<std::string> refusal;
     std::vector<Compiled> kernels;
@@ -169,7 +162,7 @@ class StageProgram {
   struct Described;
 
   Code& code(const std::map<AxisId, std::int64_t>& sizes);
-  Compiled& kernel(Code& code, const cellc_variant& variant);
+  const Compiled& kernel(Code& code, const cellc_variant& variant);
   GpuSource source(const Code& code, const cellc_variant& variant) const;
   Described describe(const StageRun& run) const;
   void launch(const Compiled& k, const cellc_stage& stage, const Described& d, const cellc_lane_axes& axes,
@@ -181,6 +174,9 @@ class StageProgram {
   void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
               const cellc_scratch& at, GpuStream stream);
   cellc_variant variant_of(const StageRun& run, const CudaPlan& plan, Described& d);
+  static const Compiled* known(const Code& code, const cellc_variant& variant);
+  cellc_variant without_segments(const Code& code, const Described& d, const cellc_lane_axes& axes,
+                                 cellc_plan& numbers) const;
   cellc_variant variant_for(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan& numbers);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 

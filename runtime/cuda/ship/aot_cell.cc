@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
+#include <string>
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
@@ -205,7 +207,7 @@ class AotBuilder {
                     static_cast<int>(rows.outs.size()), rows.outs.data()};
   }
 
-  /// One form of a stage's lanes; its kernels stand in the namespace `place`.
+  /// One form of a stage's lanes; its kernels stand in the namespace `place`, or are those of a stage that is alike.
   void add_lanes(AotLanes& to, const StageCells& stage, StageProgram& program, const std::string& place,
                  const std::function<std::vector<cellc_variant>(const cellc_stage&)>& variants) {
     const StageProgram::Parts parts = program.parts(sizes_);
@@ -217,7 +219,10 @@ class AotBuilder {
     for (const ArraySource& source : stage.lanes.sources) to.sources.push_back(source_of(source));
     for (const std::vector<AxisId>& axes : stage.sums) to.sums.push_back(outline_.dims(axes));
     to.variants = variants(to.tables.stage);
-    to.first_kernel = static_cast<int>(source_.kernels.size());
+    const auto [known, is_new] = lanes_.try_emplace(kind_of_lanes(parts, to.tables.stage, to.variants),
+                                                    static_cast<int>(source_.kernels.size()));
+    to.first_kernel = known->second;
+    if (!is_new) return;
     const LanesText text =
         lanes_text(parts, to.tables.stage, to.variants, source_.space_of(running_), place,
                    fmt::format("The stage {}{}.", name_of_stage(cell_, stage.states),
@@ -349,6 +354,7 @@ class AotBuilder {
   Dtype running_ = Dtype::F32;
   std::map<AxisId, std::int64_t> sizes_;
   AotSource source_;
+  std::map<std::string, int> lanes_;  ///< kinds of lanes that have kernels already: the first of these
   AotOutline outline_;
 };
 

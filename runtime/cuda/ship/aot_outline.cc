@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "runtime/cuda/launch/stage_program.h"
+#include "runtime/cuda/launch/stage_text.h"
 #include "runtime/cuda/launch/strategy_numbers.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/stage_text.h"
 #include "runtime/cuda/ship/aot_variants.h"
 
 namespace cellc {
@@ -62,6 +63,17 @@ std::string space_of(const cellc_variant& v) {
 }
 
 }  // namespace
+
+std::string kind_of_lanes(const StageProgram::Parts& parts, const cellc_stage& stage,
+                          const std::vector<cellc_variant>& variants) {
+  std::string kind = *parts.alike;
+  for (const cellc_variant& v : variants) {
+    kind += stage_traits_text(stage, v, channel_axes_of(stage, v)) + space_of(v) + "\n";
+    for (const std::string_view p : stage_kernel_parts(v)) kind += std::string(p) + "\n";
+    kind += stage_kernel_text(*parts.step, *parts.step_with_transition, stage, v, "kernel");
+  }
+  return kind;
+}
 
 LanesText lanes_text(const StageProgram::Parts& parts, const cellc_stage& stage,
                      const std::vector<cellc_variant>& variants, const std::string& outside, const std::string& place,

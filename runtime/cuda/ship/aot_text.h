@@ -17,6 +17,11 @@ std::string undefined(const std::string& text);
 /// `text` with a name, wherever it stands as a whole, replaced by another.
 std::string renamed(const std::string& text, const std::string& name, const std::string& other);
 
+/// All that lanes_text() makes of a stage's lanes, but for names: where it is the same, kernels of one stage are those
+/// of the other, variant by variant.
+std::string kind_of_lanes(const StageProgram::Parts& parts, const cellc_stage& stage,
+                          const std::vector<cellc_variant>& variants);
+
 struct LanesText {
   std::string text;
   std::vector<std::string> kernels;  ///< by variant: extern "C" names

@@ -17,6 +17,7 @@
 #include "runtime/data/errors.h"
 #include "runtime/data/fixed_lengths.h"
 #include "runtime/data/storage_of.h"
+#include "runtime/data/threads.h"
 
 namespace cellc {
 
@@ -130,15 +131,13 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
     result.header = print_module_header(shipped, ship, origin, request.file, backward);
   }
   const GpuSource source{cell.name + ".cu", print_module_source(shipped, origin, backward), {}};
-  std::vector<CardCode> codes;
-  for (const std::string& a : result.architectures) {
-    const CompiledKernels kernels =
-        nvrtc->compile(source, a, request.target == CudaTarget::Ptx ? CompiledKind::Ptx : CompiledKind::Cubin);
-    if (request.target == CudaTarget::Ptx)
-      result.bytes = kernels.code;
-    else
-      codes.push_back({number_of(a), kernels.code});
-  }
+  const CompiledKind kind = request.target == CudaTarget::Ptx ? CompiledKind::Ptx : CompiledKind::Cubin;
+  std::vector<CardCode> codes(result.architectures.size());
+  run_on_cores(static_cast<int>(codes.size()), [&](int i) {
+    const std::string& architecture = result.architectures[static_cast<std::size_t>(i)];
+    codes[static_cast<std::size_t>(i)] = {number_of(architecture), nvrtc->compile(source, architecture, kind).code};
+  });
+  if (request.target == CudaTarget::Ptx) result.bytes = codes.back().elf;
   if (request.target == CudaTarget::Cubin) result.bytes = fat_binary(codes);
   if (result.library) result.library->image = fat_binary(codes);
   return result;

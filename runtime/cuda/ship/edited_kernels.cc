@@ -71,6 +71,7 @@ class EditedGpu final : public WrappedGpu {
     used_ += other.has_value();
     return below_.load(other ? *other : source);
   }
+  double compile_ahead(const std::vector<GpuSource>&) override { return 0; }  // other texts than these are loaded
   void check_all_used() const {
     if (used_ == static_cast<int>(edited_.units().size())) return;
     throw UsageError(

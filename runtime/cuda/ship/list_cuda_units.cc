@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "compiler/derive/pipeline.h"
 #include "runtime/cuda/device/offline_gpu.h"
@@ -76,6 +78,7 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
       made.push_back({fused[k]->sums[i], plan.sum_parts[k]});
   const DerivedCell after = made.empty() ? staged.after : with_reduced_outs(staged.after, made, derive);
   std::vector<CudaUnit> units;
+  std::map<std::string, std::size_t> kinds;  // of what is alike a run compiles the first (SharedModules)
   for (const Pass& pass : plan.passes(staged, fused, true)) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
     const std::string title = to_string(pass, cell, staged);
@@ -92,8 +95,12 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
         break;
       case PassKind::Stage: {
         const StagePlan& by = plan.stages[k].plan;
-        units.push_back({fmt::format("{}: {} ({})", title, to_string(by.strategy), by.reason),
-                         (pass.fused ? summing : plain)[k]->unit(sizes, by, steps)});
+        GpuSource source = (pass.fused ? summing : plain)[k]->unit(sizes, by, steps);
+        const auto [known, is_new] = kinds.try_emplace(source.alike, units.size());
+        if (is_new)
+          units.push_back({fmt::format("{}: {} ({})", title, to_string(by.strategy), by.reason), std::move(source)});
+        else
+          units[known->second].what += fmt::format("; also {}", title);
         break;
       }
       case PassKind::Relaxed:

@@ -1,4 +1,5 @@
-// An NVRTC for tests: its version is that of its file's name, and what it makes of a source is the source.
+// An NVRTC for tests: its version is that of its file's name, and what it makes of a source is the source. What begins
+// with #error does not compile.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -27,7 +28,7 @@ int nvrtcCreateProgram(FakeProgram** program, const char* text, const char*, int
 int nvrtcDestroyProgram(FakeProgram** program) { return delete *program, *program = nullptr, 0; }
 int nvrtcCompileProgram(FakeProgram* program, int count, const char* const* options) {
   for (int i = 0; i < count; ++i) program->options += std::string(options[i]) + " ";
-  return 0;
+  return program->text.starts_with("#error") ? 6 : 0;
 }
 int nvrtcGetProgramLogSize(FakeProgram*, std::size_t* size) { return *size = 1, 0; }
 int nvrtcGetProgramLog(FakeProgram*, char* log) { return *log = 0, 0; }
