@@ -171,6 +171,15 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
   all.leave(lanes, cellc::resolve(lanes, threadIdx.x), 0, 0);
 }
 )"}},
+    {"outer_sums.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
+  __shared__ Real left[2];
+  cellc::OuterSums<1> sums(lanes, cellc::resolve(lanes, threadIdx.x), left);
+  const Real now[cellc::kWidth][Step::kStates] = {};
+  sums.add(now);
+  cellc::add_parts(left, 1, 2);
+}
+)"}},
     {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
