@@ -1,8 +1,5 @@
 #pragma once
-// Arrays of a call on a GPU, with any strides, and a test that has the emulator for one.
-#include <gtest/gtest.h>
-
-#include <memory>
+// Arrays of a call on a GPU, with any strides.
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -105,34 +102,6 @@ struct ReadyOnGpu : ArraysOnGpu {
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].info.written) gpu.zero(device[i].address(), all[i].dense.size(), 0);
   }
-};
-
-class EmulatedGpu : public KeptHandles {
- protected:
-  void SetUp() override {
-    EmulatorOptions quick;
-    quick.optimisation = 0;
-    emulator_ = open_emulator(quick);
-    before_ = capi::gpu_opener();
-    capi::gpu_opener() = [this](int, const std::string&, std::string&) -> std::shared_ptr<Gpu> { return emulator_; };
-  }
-  void TearDown() override {
-    KeptHandles::TearDown();
-    capi::gpu_opener() = before_;
-  }
-  cellc_kernel* kernel_of(const std::string& text, cellc_dtype dtype, const char* solver) {
-    cellc_options options;
-    cellc_options_init(&options);
-    options.device = "cuda";
-    options.dtype = dtype;
-    options.solver = solver;
-    cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
-    kernels_.push_back(kernel);
-    return kernel;
-  }
-  std::shared_ptr<Emulator> emulator_;
-  capi::OpenGpu before_;
 };
 
 }  // namespace cellc
