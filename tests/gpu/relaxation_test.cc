@@ -538,7 +538,7 @@ TEST(RelaxationOnDevice, SaysWhyThereIsNone) {
     return "";
   };
   EXPECT_EQ(refusal("cell decay[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n", relaxed()),
-            "the stage {h} has no term that mixes its channels, so there is nothing to relax");
+            "the stage {h} has no term that mixes its channels, so there is nothing to relax; leave the choice to auto");
   EXPECT_CONTAINS(refusal("cell line[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n"
                           "  h' = 0.1*tanh(U@h) + 0.5*lag(h, 40) + x\n}\n",
                           relaxed()),
