@@ -1,6 +1,8 @@
 // Forward and backward of a cell on a GPU, beside copies of the values that they must move.
 //
-//   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[,n…][;B,T,d…] [REPEATS [f32|f64 [SOLVER]]]]
+//   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[,n…][;B,T,d…] [REPEATS [DTYPE [SOLVER [PRODUCTS]]]]]
+//
+// DTYPE: f32, f64 or bf16, of what the forward run stores; the backward run's arrays are of the arithmetic.
 //
 // d, n…: lengths of the header's axes in order; those that are not named are as long as the last one.
 // `more`: what the backward run keeps on the device beside inputs, states, cotangents and gradients, in per cent of
@@ -11,7 +13,9 @@
 // that keeps nothing else would move.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "bench/device_data.h"
@@ -56,8 +60,10 @@ struct Workload {
         cell(cell.cell),
         shape(shape),
         size(size_of(dtype)),
+        wide_size(size_of(arithmetic_of(dtype))),
         rows(shape.batch * shape.steps),
         data(gpu, dtype),
+        wide(gpu, arithmetic_of(dtype)),
         of_states(cell.cell.outs.empty()) {
     for (std::size_t a = 0; a < this->cell.header.size(); ++a)
       run.sizes[this->cell.header[a]] = shape.lengths[std::min(a, shape.lengths.size() - 1)];
@@ -68,7 +74,8 @@ struct Workload {
     device.inputs.resize(symbols);
     device.values.resize(symbols);
     device.histories.resize(symbols);
-    for (const Symbol& symbol : this->cell.symbols) add(symbol, dtype);
+    for (const Symbol& symbol : this->cell.symbols)
+      add(symbol, symbol.kind == SymbolKind::Input ? dtype : arithmetic_of(dtype));
     add_results();
   }
 
@@ -80,10 +87,10 @@ struct Workload {
   Gpu& gpu;
   const CellGraph& cell;
   const Shape& shape;
-  const std::size_t size;
+  const std::size_t size, wide_size;
   const std::int64_t rows;
-  const DeviceData data;
-  const bool of_states;  ///< otherwise cotangents are those of the outs
+  const DeviceData data, wide;  ///< of the storage type, and of the arithmetic, as params and starts are
+  const bool of_states;         ///< otherwise cotangents are those of the outs
   BoundRun run;
   BackwardArrays backward;
   DeviceArrays device;
@@ -91,25 +98,33 @@ struct Workload {
   double results = 0;    ///< of states, outs and cotangents
 
  private:
-  GpuAddress fresh(std::int64_t count) {
-    kept_.emplace_back(gpu, static_cast<std::size_t>(count) * size);
+  GpuAddress fresh(std::int64_t count, std::size_t bytes) {
+    kept_.emplace_back(gpu, static_cast<std::size_t>(count) * bytes);
     return kept_.back().address();
   }
-  GpuAddress filled(std::int64_t count, std::int64_t width, float low, float high) {
-    const GpuAddress at = fresh(count * width);
-    data.fill(at, count * width, Drawn{low, high, ++seed_, 0, width, width, 1, 0.f});
+  GpuAddress filled(std::int64_t count, std::int64_t width, float low, float high, bool stored = true) {
+    const GpuAddress at = fresh(count * width, stored ? size : wide_size);
+    (stored ? data : wide).fill(at, count * width, Drawn{low, high, ++seed_, 0, width, width, 1, 0.f});
     return at;
   }
   PlacedRows placed(GpuAddress at, std::int64_t width) const { return {at, shape.steps * width, width}; }
 
+  /// Its entries are drawn as torch draws them. Larger ones would make gradients overflow, and products of what is not
+  /// finite are made twice.
+  bool is_large_matrix(const Symbol& symbol) const {
+    return symbol.kind == SymbolKind::Param && symbol.axes.size() > 1 && width({symbol.axes.back()}) >= 64;
+  }
+
   void add(const Symbol& symbol, Dtype dtype) {
     const float low = symbol.range                       ? static_cast<float>(symbol.range->low)
                       : symbol.kind == SymbolKind::Input ? -2.f
-                                                         : -1.f;
+                      : is_large_matrix(symbol) ? -1 / std::sqrt(static_cast<float>(width({symbol.axes.back()})))
+                                                : -1.f;
     const std::int64_t entries = width(symbol.axes);
     const std::size_t s = run.symbols.size();
-    backward.symbols.push_back(
-        filled(first(symbol), entries, low, symbol.range ? static_cast<float>(symbol.range->high) : -low));
+    backward.symbols.push_back(filled(first(symbol), entries, low,
+                                      symbol.range ? static_cast<float>(symbol.range->high) : -low,
+                                      symbol.kind == SymbolKind::Input));
     Array shaped;  // the solver looks at shapes alone
     if (symbol.kind != SymbolKind::Input)
       shaped = Array(
@@ -131,14 +146,14 @@ struct Workload {
     device.finals.resize(cell.updates.size());
     for (const StateUpdate& update : cell.updates) {
       const std::int64_t entries = width(cell.symbol_of(update).axes);
-      device.trajectories.push_back(placed(fresh(rows * entries), entries));
+      device.trajectories.push_back(placed(fresh(rows * entries, size), entries));
       backward.trajectories.push_back(device.trajectories.back().data);
       backward.states.push_back(of_states ? filled(rows, entries, -1, 1) : 0);
       keep(entries, of_states ? 2 : 1);
     }
     for (const Out& out : cell.outs) {
       const std::int64_t entries = width(out.index);
-      device.outs.push_back(fresh(rows * entries));
+      device.outs.push_back(fresh(rows * entries, size));
       backward.outs.push_back(filled(rows, entries, -1, 1));
       keep(entries, 2);
     }
@@ -149,20 +164,32 @@ struct Workload {
 };
 
 void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, double written, int repeats,
-           Dtype dtype, Strategy solver) {
-  const Workload work(gpu, cell, shape, dtype);
+           Dtype dtype, Strategy solver, Products products) {
+  const Dtype arithmetic = arithmetic_of(dtype);
+  const Workload work(gpu, cell, shape, arithmetic);
+  const std::optional<Workload> stored =
+      dtype == arithmetic ? std::nullopt : std::optional<Workload>(std::in_place, gpu, cell, shape, dtype);
   SolveOptions options;
   options.solver = solver;
+  options.products = products;
   CudaSolver forward(gpu, cell.cell, cell.structure, dtype, &cell.source);
   forward.prepare(work.run, options);
-  forward.place_all(work.device);
+  forward.place_all(stored ? stored->device : work.device);
+  if (stored) {  // the backward run reads a trajectory of its own arrays
+    CudaSolver once(gpu, cell.cell, cell.structure, arithmetic);
+    once.prepare(work.run, options);
+    once.place_all(work.device);
+    once.launch(0);
+    gpu.synchronize(0);
+  }
+  options.products = derivative_products(products, dtype);
   AdjointOf of;
   of.states.assign(cell.cell.updates.size(), work.of_states);
   of.outs.assign(cell.cell.outs.size(), true);
   of.multiplies_factors = true;
   const AdjointRun adjoint(cell.cell, of);
   CountingGpu counting(gpu);
-  BackwardOnGpu backward(counting, cell.cell, adjoint, dtype);
+  BackwardOnGpu backward(counting, cell.cell, adjoint, arithmetic);
   backward.prepare(work.run, options);
   backward.place(work.backward);
   SolveReport ahead, back;
@@ -198,7 +225,9 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    fmt::print(stderr, "usage: {} CELL READ WRITTEN [B,T,d[,n...][;B,T,d...] [REPEATS [f32|f64 [SOLVER]]]]\n", argv[0]);
+    fmt::print(stderr,
+               "usage: {} CELL READ WRITTEN [B,T,d[,n...][;B,T,d...] [REPEATS [f32|f64|bf16 [SOLVER [PRODUCTS]]]]]\n",
+               argv[0]);
     return 2;
   }
   const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
@@ -228,8 +257,11 @@ int main(int argc, char** argv) {
       }
       if (shape.lengths.empty()) throw std::runtime_error(fmt::format("\"{}\" is no shape B,T,d", one));
       bench(*gpu, cell, shape, std::atof(argv[2]), std::atof(argv[3]), std::atoi(argument(5, "20").c_str()),
-            argument(6, "f32") == "f64" ? Dtype::F64 : Dtype::F32,
-            strategy_named(argument(7, "auto")).value_or(Strategy::Auto));
+            argument(6, "f32") == "f64"    ? Dtype::F64
+            : argument(6, "f32") == "bf16" ? Dtype::BF16
+                                           : Dtype::F32,
+            strategy_named(argument(7, "auto")).value_or(Strategy::Auto),
+            products_named(argument(8, "3xtf32")).value_or(Products::Tf32x3));
     }
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}: {}\n", argv[0], e.what());

@@ -138,6 +138,10 @@ typedef struct {
    * cuMemFree, the function waits for the device before anybody else has that memory. */
   void* (*allocate_on_device)(void* allocator, size_t bytes, size_t alignment);
   void (*release_on_device)(void* allocator, void* memory, size_t bytes);
+  /* What a GPU multiplies in where rows meet a matrix of params, as `cellc run --products` has it: "3xtf32", or null
+   * for it (errors like those of f32), "f32", "tf32", "bf16", "storage" (as rows are stored, where that has 16 bits;
+   * gradients and tangents then by bf16 where that is bf16, otherwise by tf32). f64 and CPUs keep their arithmetic. */
+  const char* products;
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);

@@ -40,6 +40,7 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr,
                                            nullptr,
+                                           nullptr,
                                            nullptr};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
 constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan);
@@ -62,7 +63,7 @@ void keep_options(CompiledCell& kernel, const cellc_options& given) {
   kernel.options = given;
   kernel.options.size = sizeof(cellc_options);
   for (const char** text : {&kernel.options.cell, &kernel.options.device, &kernel.options.cpu, &kernel.options.solver,
-                            &kernel.options.cache_dir, &kernel.options.plan})
+                            &kernel.options.cache_dir, &kernel.options.plan, &kernel.options.products})
     if (*text) *text = kernel.texts.emplace_back(*text).c_str();
   if (!given.allocate != !given.release) throw Misuse("options: allocate and release are needed both, or neither");
   if (!given.allocate_on_device != !given.release_on_device)
@@ -93,6 +94,11 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
     const auto strategy = strategy_named(options.solver);
     if (!strategy) throw Misuse(fmt::format("solver '{}': expected {}", options.solver, strategy_names()));
     kernel->solve.solver = *strategy;
+  }
+  if (options.products) {
+    const auto products = products_named(options.products);
+    if (!products) throw Misuse(fmt::format("products '{}': expected {}", options.products, products_names()));
+    kernel->solve.products = *products;
   }
   if (options.threads < 0) throw Misuse(fmt::format("{} threads: expected 0 (all cores) or more", options.threads));
   kernel->threads = options.threads;

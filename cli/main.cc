@@ -185,7 +185,8 @@ void add_data_options(CLI::App* command, DataOptions& options) {
   command->add_option(
       "--products", options.products,
       "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (tensor cores, errors\n"
-      "like those of f32; the default), tf32, or storage (16 bits); CPUs and f64 keep their arithmetic");
+      "like those of f32; the default), tf32, bf16, or storage (its 16 bits, where it has so many); CPUs\n"
+      "and f64 keep their arithmetic");
   command->add_option("--threads", options.threads, "threads; all cores by default")->transform(whole_number(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }
@@ -291,10 +292,9 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
   command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
-  command->add_option(
-      "--products", options.products,
-      "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32 or\n"
-      "storage, as of cellc run");
+  command->add_option("--products", options.products,
+                      "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32,\n"
+                      "bf16 or storage, as of cellc run");
   command->add_flag("--backward", options.backward,
                     "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote");
 }

@@ -149,7 +149,7 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) 
 
 Products products_asked(const std::string& name) {
   if (const auto products = products_named(name)) return *products;
-  throw UsageError(fmt::format("--products {}: expected f32, 3xtf32, tf32 or storage", name));
+  throw UsageError(fmt::format("--products {}: expected {}", name, products_names()));
 }
 
 std::string products_of(Products asked, Dtype dtype, bool on_gpu) {

@@ -40,6 +40,7 @@ class Kernel:
         device: str,
         cpu: str,
         solver: str,
+        products: str,
         threads: int,
         cache: str,
         tolerance: float,

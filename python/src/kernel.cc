@@ -31,6 +31,7 @@ Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& giv
   options.device = or_null(given.device);
   options.cpu = or_null(given.cpu);
   options.solver = or_null(given.solver);
+  options.products = or_null(given.products);
   options.threads = given.threads;
   options.cache_dir = or_null(given.cache);
   options.tolerance = given.tolerance;

@@ -39,7 +39,7 @@ struct AxisInfo {
 };
 
 struct KernelOptions {
-  std::string cell, device, cpu, solver, cache;  ///< empty: not given
+  std::string cell, device, cpu, solver, products, cache;  ///< empty: not given
   int dtype = CELLC_F32, threads = 0, max_iterations = 0;
   double tolerance = 0;
   bool repair = true;

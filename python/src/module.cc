@@ -45,14 +45,16 @@ nb::list described_axes(const Kernel& kernel) {
 }
 
 void make_kernel(Kernel* place, const std::string& source, bool is_file, const std::string& cell, int dtype,
-                 const std::string& device, const std::string& cpu, const std::string& solver, int threads,
-                 const std::string& cache, double tolerance, int max_iterations, bool repair) {
+                 const std::string& device, const std::string& cpu, const std::string& solver,
+                 const std::string& products, int threads, const std::string& cache, double tolerance,
+                 int max_iterations, bool repair) {
   KernelOptions options;
   options.cell = cell;
   options.dtype = dtype;
   options.device = device;
   options.cpu = cpu;
   options.solver = solver;
+  options.products = products;
   options.threads = threads;
   options.cache = cache;
   options.tolerance = tolerance;
@@ -144,7 +146,7 @@ NB_MODULE(_core, module) {
   module.def("operator_table", [] { return reinterpret_cast<std::uintptr_t>(&operator_table()); });
   nb::class_<Kernel>(module, "Kernel")
       .def("__init__", &make_kernel, "source"_a, nb::kw_only(), "is_file"_a, "cell"_a, "dtype"_a, "device"_a, "cpu"_a,
-           "solver"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a)
+           "solver"_a, "products"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a)
       .def("arrays", &described_arrays)
       .def("derivatives", &described_derivatives)
       .def_prop_ro("finals", &final_keys)

@@ -23,8 +23,11 @@ double default_tolerance(Dtype dtype) {
 }
 
 namespace {
-constexpr std::pair<Products, const char*> kProducts[] = {
-    {Products::F32, "f32"}, {Products::Tf32x3, "3xtf32"}, {Products::Tf32, "tf32"}, {Products::Storage, "storage"}};
+constexpr std::pair<Products, const char*> kProducts[] = {{Products::F32, "f32"},
+                                                          {Products::Tf32x3, "3xtf32"},
+                                                          {Products::Tf32, "tf32"},
+                                                          {Products::Bf16, "bf16"},
+                                                          {Products::Storage, "storage"}};
 }
 
 const char* to_string(Products products) {
@@ -34,13 +37,21 @@ const char* to_string(Products products) {
 }
 
 Products derivative_products(Products products, Dtype storage) {
-  return products == Products::Storage && size_of(storage) == 2 ? Products::Tf32 : products;
+  if (products != Products::Storage || size_of(storage) != 2) return products;
+  return storage == Dtype::BF16 ? Products::Bf16 : Products::Tf32;
 }
 
 std::optional<Products> products_named(const std::string& name) {
   for (const auto& [known, text] : kProducts)
     if (name == text) return known;
   return std::nullopt;
+}
+
+std::string products_names() {
+  std::string names;
+  for (const auto& [known, name] : kProducts)
+    names += std::string(names.empty() ? "" : known == Products::Storage ? " or " : ", ") + name;
+  return names;
 }
 
 double absolute_tolerance(const SolveOptions& options, const std::string& state) {

@@ -24,12 +24,14 @@ enum class Products : std::uint8_t {
   F32,      ///< multiply-adds
   Tf32x3,   ///< tensor cores, each factor as two numbers of 11 bits: errors like those of f32
   Tf32,     ///< tensor cores, factors of 11 bits: some 5e-4 of a product
+  Bf16,     ///< tensor cores, factors of 8 bits and the range of f32: some 4e-3 of a product
   Storage,  ///< factors rounded to the storage type, where that has 16 bits; else as F32
 };
 const char* to_string(Products products);
 std::optional<Products> products_named(const std::string& name);
-/// What runs of derivatives, whose arrays are f32, multiply in: factors of 16 bits are TF32's of 11 there, as gradients
-/// of f16 storage leave the range of f16.
+std::string products_names();  ///< "f32, 3xtf32, ... or storage"
+/// What runs of derivatives, whose arrays are f32, multiply in: where `storage` is bf16 its factors, where it is f16
+/// TF32's, which have as many bits: gradients leave the range of f16.
 Products derivative_products(Products products, Dtype storage);
 
 /// Whether products over all steps run by the instructions of sm_90a, where a card has them (product_wgmma.cuh).

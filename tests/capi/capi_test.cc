@@ -217,6 +217,17 @@ TEST_F(CApi, AToleranceIsANumber) {
   }
 }
 
+TEST_F(CApi, ProductsHaveNames) {
+  cellc_options options;
+  cellc_options_init(&options);
+  EXPECT_EQ(options.products, nullptr);
+  options.products = "f8";
+  cellc_kernel* kernel = nullptr;
+  EXPECT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_WRONG_USAGE);
+  EXPECT_EQ(kernel, nullptr);
+  EXPECT_STREQ(cellc_last_error(), "products 'f8': expected f32, 3xtf32, tf32, bf16 or storage");
+}
+
 /// So many bytes between pages that nobody may touch, right before the second or right behind the first.
 class Fenced {
  public:

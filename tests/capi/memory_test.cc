@@ -234,19 +234,21 @@ TEST_F(Memory, OfAWorkspaceMayBeTheCallers) {
 }
 
 TEST_F(Memory, KernelsTellOptionsAndHash) {
-  std::string cell = "sums", cpu = "x86-64-v3";
+  std::string cell = "sums", cpu = "x86-64-v3", products = "storage";
   cellc_options options = own_memory();
   options.cell = cell.c_str();
   options.cpu = cpu.c_str();
+  options.products = products.c_str();
   options.tolerance = 1e-3;
   cellc_kernel* kernel = compiled(options);
-  cell = cpu = "other";
+  cell = cpu = products = "other";
   cellc_options found;
   cellc_options_init(&found);
   ASSERT_EQ(cellc_kernel_options(kernel, &found), CELLC_OK) << cellc_last_error();
   EXPECT_EQ(found.size, sizeof found);
   EXPECT_STREQ(found.cell, "sums");
   EXPECT_STREQ(found.cpu, "x86-64-v3");
+  EXPECT_STREQ(found.products, "storage");
   EXPECT_EQ(found.device, nullptr);
   EXPECT_EQ(found.tolerance, 1e-3);
   EXPECT_EQ(found.threads, 2);

@@ -33,6 +33,8 @@ struct Way {
   bool checks = true;  ///< otherwise short sequences are scanned by clusters
   PersistentWish persistent{};
   WideProducts wide = WideProducts::WherePaid;
+  Products products = Products::Tf32x3;
+  double near() const { return products == Products::Bf16 ? 0.05 : dtype == Dtype::F32 ? 3e-5 : 1e-11; }
 };
 std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied) {
   std::vector<Way> ways;
@@ -49,6 +51,14 @@ std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied
   ways.push_back({&adjoint, Dtype::F32, Strategy::Auto, true, {}, WideProducts::Always});
   for (const Dtype dtype : {Dtype::F32, Dtype::F64}) ways.push_back({&adjoint, dtype, Strategy::Stepped});
   ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {3, 2, 256, PersistentWish::Exchange::Group}});
+  for (const PersistentWish::Exchange exchange : {PersistentWish::Exchange::Cluster, PersistentWish::Exchange::Group})
+    ways.push_back({&adjoint,
+                    Dtype::F32,
+                    Strategy::Persistent,
+                    true,
+                    {2, 2, 256, exchange},
+                    WideProducts::WherePaid,
+                    Products::Bf16});
   return ways;
 }
 
@@ -82,6 +92,7 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
       options.check_scans = way.checks;
       options.persistent = way.persistent;
       options.wide_products = way.wide;
+      options.products = way.products;
       SolveReport report;
       backward.prepare(run, {});
       if (!admitted(backward, *way.adjoint, run, way.solver)) continue;
@@ -91,7 +102,7 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
         ASSERT_EQ(got.shape(), reference.shape()) << name;
         expect_same(fmt::format("{} of {}, {} rows, {}, {}{}", name, of.name, run.offsets.back(), to_string(dtype),
                                 to_string(way.solver), way.adjoint == &multiplied ? ", added up in lanes" : ""),
-                    got, twice, reference, dtype == Dtype::F32 ? 3e-5 : 1e-11);
+                    got, twice, reference, way.near());
       };
       for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
         compare(cell.symbols[s].name, found.symbols[s], again.symbols[s], expected.symbols[s]);

@@ -91,13 +91,16 @@ ProductFactors product_factors(Products products, Dtype storage) {
       return ProductFactors::Tf32x3;
     case Products::Tf32:
       return ProductFactors::Tf32;
+    case Products::Bf16:
+      return storage == Dtype::F64 ? ProductFactors::Real : ProductFactors::BF16;
     case Products::Storage:
       return storage == Dtype::BF16  ? ProductFactors::BF16
              : storage == Dtype::F16 ? ProductFactors::F16
                                      : ProductFactors::Real;
-    default:
-      return ProductFactors::Real;
+    case Products::F32:
+      break;
   }
+  return ProductFactors::Real;
 }
 
 struct NestProgram::Impl {
