@@ -122,8 +122,7 @@ constexpr Kind kKinds[] = {{"f32", Dtype::F32, ProductFactors::Real},
                            {"bf16", Dtype::BF16, ProductFactors::Tf32x3},
                            {"f16", Dtype::F16, ProductFactors::Real},
                            {"f16 products", Dtype::F16, ProductFactors::F16, 0.01},
-                           {"bf16 products", Dtype::BF16, ProductFactors::BF16, 0.08},
-                           {"bf16 products of f32", Dtype::F32, ProductFactors::BF16, 0.08}};
+                           {"bf16 products", Dtype::BF16, ProductFactors::BF16, 0.08}};
 
 class Persistently : public testing::TestWithParam<std::size_t> {
  protected:
