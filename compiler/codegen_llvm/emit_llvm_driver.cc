@@ -45,7 +45,7 @@ class DriverEmitter {
       if (to->of.role != Role::None) plan(*to, to->of.cell, Structure{}, Storage::F64, name);
     }
     PlannedKernels lanes;
-    if (options.side_by_side && !options.backward)
+    if (options.side_by_side && !options.backward && may_be_narrow())
       if (std::optional<SequencesCell> sequences = sequences_of(cell)) lanes_.emplace(arrays_, std::move(*sequences));
     if (lanes_) plan(lanes, lanes_->of.sequences.cell, Structure{}, options.storage, ".lanes");
     result_.ir += llvm_math::definitions(math_);
@@ -200,6 +200,19 @@ class DriverEmitter {
         break;
     }
     throw std::logic_error("driver: no such slot");
+  }
+
+  /// Whether sequences may lie side by side at all: at the least lengths of axes that are open.
+  bool may_be_narrow() const {
+    std::int64_t all = 0, largest = 0;
+    for (const StateUpdate& update : cell().updates) {
+      std::int64_t entries = 1;
+      for (const AxisId a : cell().symbol_of(update).axes)
+        entries = cellc_times(entries, cell().graph.axis(a).fixed.value_or(1));
+      all = std::min(all + entries, CELLC_MOST_BYTES);
+      largest = std::max(largest, entries);
+    }
+    return cellc_lie_side_by_side(all, largest, 0, 1, CELLC_MOST_BYTES, CELLC_MOST_BYTES) != 0;
   }
 
   /// Kernels for sequences side by side, behind all others.

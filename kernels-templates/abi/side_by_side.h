@@ -5,8 +5,9 @@
 
 #include "kernels-templates/abi/call_extent.h"
 
-/* Sequences that are walked at a time, at most. */
-enum { CELLC_MOST_LANES = 64 };
+/* Sequences that are walked at a time, at most; and of shipped code entries of an input or out: longer rows fill
+ * vectors of their own, and would take too much room for so many sequences. */
+enum { CELLC_MOST_LANES = 64, CELLC_MOST_LANE_ENTRIES = 32 };
 
 /* `entries` of all states of a step, and of the `largest` state. One sequence of a narrow cell takes 3 to 60 ns a step,
  * whatever the cell holds; side by side in vectors a quarter of that or less (docs/notes/strategies.md). Where one

@@ -19,6 +19,8 @@ INLINE int64_t lanes_of(const cellc_call* c) {
     all = least(all + n, CELLC_MOST_BYTES / 2);
     if (n > largest) largest = n;
   }
+  EACH(r, cell->numbers.count.lane_rows)
+  if (entries(c, cell->rows[cell->lane_rows[r].rows].shape) > CELLC_MOST_LANE_ENTRIES) return 0;
   if (!cellc_lie_side_by_side(all, largest, cell->numbers.in_registers, wide, c->extent.sequences, c->extent.rows))
     return 0;
   return least((c->extent.sequences + wide - 1) / wide * wide, CELLC_MOST_LANES);

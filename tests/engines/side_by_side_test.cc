@@ -135,6 +135,41 @@ TEST(SideBySideSequences, AreThoseOfElementwiseSteps) {
   EXPECT_FALSE(may("cell a {\n state h\n input x\n h' = x + 0.5*lag(h, 900)\n}\n"));
 }
 
+/// Whether 64 sequences of 100 steps have room to lie side by side, where the cell's one axis is `length` long.
+bool lie_side_by_side(const std::string& text, std::int64_t length, std::int64_t steps = 100) {
+  const AnalysedCell analysed = analyse_text({"a.cell", text});
+  const CompiledDriver driver = compile_driver(analysed.cell, analysed.structure, {}, true);
+  std::int64_t bytes[2] = {};
+  for (const std::uint64_t sequences : {1, 64}) {
+    const std::uint64_t lengths[] = {static_cast<std::uint64_t>(length), sequences, static_cast<std::uint64_t>(steps),
+                                     0, 0};
+    EXPECT_EQ(driver.workspace(lengths, &bytes[sequences > 1]), 0);
+  }
+  return bytes[1] > bytes[0];
+}
+
+TEST(SideBySideSequences, AreNarrowAndNotTooFew) {
+  const std::string states = "cell a[d] {\n state h[d]\n input x[d]\n h' = tanh(h + x)\n}\n";
+  EXPECT_TRUE(lie_side_by_side(states, 4));
+  EXPECT_FALSE(lie_side_by_side(states, 5));
+  EXPECT_FALSE(lie_side_by_side(states, 4, 63));
+  const std::string outs = "cell a[d] {\n state h\n input x\n param w[d]\n h' = tanh(h + x)\n out y = h*w\n}\n";
+  EXPECT_TRUE(lie_side_by_side(outs, 32));
+  EXPECT_FALSE(lie_side_by_side(outs, 33));
+  // Of lengths that never change no code is made for nothing.
+  const AnalysedCell analysed = analyse_text({"a.cell", states});
+  DriverOptions options;
+  options.side_by_side = true;
+  const auto has_lanes = [&] {
+    return emit_driver(analysed.cell, analysed.structure, options).ir.find(".lanes") != std::string::npos;
+  };
+  EXPECT_TRUE(has_lanes());
+  options.lengths[analysed.cell.header[0]] = 4;
+  EXPECT_TRUE(has_lanes());
+  options.lengths[analysed.cell.header[0]] = 5;
+  EXPECT_FALSE(has_lanes());
+}
+
 INSTANTIATE_TEST_SUITE_P(Narrow, SideBySide,
                          testing::Values("01_para_gru", "37_biquad2t", "40_logistic", "42_pid", "x16_biquad1"),
                          [](const auto& info) { return info.param; });
