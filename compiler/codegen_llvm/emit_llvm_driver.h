@@ -35,6 +35,8 @@ struct DriverOptions {
   std::string about{};                       ///< what P_about says
   /// By which the header names them, and of several P_message knows CELLC_NO_PROCESSOR.
   std::vector<std::string> processors{};
+  /// Of a narrow cell, code that walks the sequences of a batch side by side in vectors, too: with the same bits.
+  bool side_by_side = false;
   /// The cell is an adjoint, and P_forward and P_workspace are P_backward and P_backward_workspace, of these arrays.
   /// `storage` is then what the adjoint runs in, f32 where rows of the call have 16 bits: `rows`.
   const CellGraph* whole = nullptr;

@@ -9,6 +9,7 @@
 #include "compiler/derive/loop_invariants.h"
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
+#include "compiler/derive/sequences_cell.h"
 #include "compiler/derive/stage_cells.h"
 #include "compiler/derive/stepped_cell.h"
 #include "compiler/derive/tangent_cell.h"
@@ -32,6 +33,7 @@ DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
 DerivedCell evaluated(const DerivedCell& lanes);
 DerivedCell residual(const DerivedCell& lanes, AxisId lane);
 BlockCell block_of(const CellGraph& cell);
+std::optional<SequencesCell> sequences_of(const CellGraph& cell);
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role);
 AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of);
 DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of);

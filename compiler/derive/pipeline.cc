@@ -63,6 +63,11 @@ void check(BlockCell& made, Visit&& visit) {
 }
 
 template <typename Visit>
+void check(SequencesCell& made, Visit&& visit) {
+  check(made.sequences, visit);
+}
+
+template <typename Visit>
 void check(FusedStage& summed, Visit&& visit) {
   check(summed.stage, visit);
 }
@@ -182,6 +187,10 @@ DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of, const DeriveH
 
 BlockCell block_of(const CellGraph& cell, const DeriveHooks& hooks) {
   return derived(Derivation::Block, cell.name, hooks, [&] { return derivation::block_of(cell); });
+}
+
+std::optional<SequencesCell> sequences_of(const CellGraph& cell, const DeriveHooks& hooks) {
+  return derived(Derivation::Sequences, cell.name, hooks, [&] { return derivation::sequences_of(cell); });
 }
 
 ScalarLane scalar_lane(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options, const DeriveHooks& hooks) {

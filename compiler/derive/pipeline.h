@@ -16,6 +16,7 @@
 //   adjoint_of      gradients of the whole cell, as a cell that runs in reverse              adjoint_cell.h
 //   tangent_of      the derivative of a run in one direction, as a cell                      tangent_cell.h
 //   block_of        so few steps that delay lines bring nothing that they write             block_cell.h
+//   sequences_of    a cell whose sequences lie side by side                                 sequences_cell.h
 //   scalar_lane     a lane's step as scalars, and which of them are made once              scalarize.h,
 //   loop_invariants.h
 //
@@ -36,6 +37,7 @@
 #include "compiler/derive/newton_cell.h"
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
+#include "compiler/derive/sequences_cell.h"
 #include "compiler/derive/stage_cells.h"
 #include "compiler/derive/stepped_cell.h"
 #include "compiler/derive/tangent_cell.h"
@@ -89,6 +91,9 @@ DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of = {}, const De
 
 /// Of a cell with delay lines.
 BlockCell block_of(const CellGraph& cell, const DeriveHooks& hooks = {});
+
+/// nullopt: its steps sum something up, read an input along an axis of lags, or wait for a delay line.
+std::optional<SequencesCell> sequences_of(const CellGraph& cell, const DeriveHooks& hooks = {});
 
 struct ScalarLane {
   ScalarizedCell scalars;

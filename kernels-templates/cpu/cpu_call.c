@@ -62,6 +62,10 @@ INLINE int64_t area_bytes(const cellc_call* c, const cellc_area* a) {
     const int64_t behind = a->back ? least(steps, 2 * (int64_t)a->back) : 0;
     bytes = cellc_times(least(steps, c->block_steps) + behind, bytes);
   }
+  if (a->beside == CELLC_BY_LANE)
+    bytes = cellc_times(bytes, (int64_t)section(c, CELLC_LANES)[0]);
+  else if (a->beside && !section(c, CELLC_LANES)[0])
+    bytes = 0;
   if (a->reaches.count) bytes = cellc_times(cellc_depth_of(&c->cell->outline, lengths(c), a->reaches), bytes);
   return bytes;
 }
@@ -70,7 +74,8 @@ INLINE int64_t block_steps(const cellc_call* c) {
   int64_t bytes = 0; /* of a row, to a power of two or so */
   EACH(a, c->cell->numbers.count.areas) {
     const cellc_area* area = c->cell->areas + a;
-    if (area->of_block) bytes |= area->bytes * least(entries(c, area->shape), CELLC_BLOCK_BYTES);
+    const int64_t lanes = area->beside ? (int64_t)section(c, CELLC_LANES)[0] : 1;
+    if (area->of_block) bytes |= area->bytes * lanes * least(entries(c, area->shape), CELLC_BLOCK_BYTES);
   }
   return bytes > CELLC_BLOCK_BYTES / 4    ? 2
          : bytes > CELLC_BLOCK_BYTES / 8  ? 4
@@ -98,7 +103,10 @@ INLINE int64_t lay_out(const cellc_call* c, const void* workspace) {
 INLINE void run(const cellc_call* c, int kernel, int64_t steps) {
   const cellc_kernel* k = c->cell->kernels + kernel;
   EACH(i, k->slots) c->slots[i] = c->values[c->cell->slots[k->first_slot + i]];
-  c->cell->codes[kernel](c->slots, steps, 0, k->split < 0 ? 0 : lengths(c)[k->split]);
+  c->cell->codes[kernel](c->slots, steps, 0,
+                         k->split == -2 ? (int64_t)section(c, CELLC_LANES)[0]
+                         : k->split < 0 ? 0
+                                        : lengths(c)[k->split]);
 }
 
 /* A number rounded so that a second rounding, to 16 bits, gives what a single one would have given: where it is
@@ -358,18 +366,26 @@ INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int6
   if (is_absent(c, r) && has_line(c, r)) section(c, CELLC_KEPT)[r] += (uint64_t)steps;
 }
 
+/* Where sequence `s` leaves a state; 0: nobody wants it. */
+INLINE uint64_t final_of(const cellc_call* c, int number, int64_t s) {
+  const cellc_state* state = c->cell->states + number;
+  const uint64_t to = given(c, state->final);
+  if (!to) return 0;
+  if (state->reaches.count) s = s * cellc_depth_of(&c->cell->outline, lengths(c), state->reaches) + state->lag - 1;
+  return to + (uint64_t)(s * entries(c, state->shape) * real_bytes(c->cell));
+}
+
 INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n) {
   const cellc_state* state = c->cell->states + number;
   const int64_t size = entries(c, state->shape) * real_bytes(c->cell);
-  const uint64_t to = given(c, state->final);
+  const uint64_t to = final_of(c, number, s);
   uint64_t last = area(c, state->carried);
   if (!to) return;
   if (is_narrow(c->cell))
     last = n % 2 ? area(c, state->carried) : area(c, state->spare);
   else if (!is_absent(c, state->rows))
     last = row_at(c, state->rows, n - 1);
-  if (state->reaches.count) s = s * cellc_depth_of(&c->cell->outline, lengths(c), state->reaches) + state->lag - 1;
-  move(to + (uint64_t)(s * size), n == 0 ? section(c, CELLC_STARTS)[number] : last, size);
+  move(to, n == 0 ? section(c, CELLC_STARTS)[number] : last, size);
 }
 
 /* What the last steps read, the newest first; before the sequence's first step, what was given. From the oldest on, so
@@ -385,19 +401,17 @@ INLINE void write_final_history(const cellc_call* c, int number, int64_t s, int6
          j >= n ? before + (uint64_t)((j - n) * size) : row_at(c, history->rows, n - 1 - j), size);
 }
 
-INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
+/* Rows, starts and histories of sequence `s`. Its steps. */
+INLINE int64_t find_sequence(const cellc_call* c, int64_t s) {
   const cellc_cpu_cell* cell = c->cell;
   const int64_t* offsets = c->extent.offsets;
   const int64_t begin = offsets ? offsets[s] : 0, n = offsets ? offsets[s + 1] - begin : c->extent.steps;
-  int in_blocks = 0;
-  int64_t t, now;
   EACH(r, cell->numbers.count.rows) {
     const int64_t apart = (int64_t)section(c, CELLC_APART)[r], stride = (int64_t)section(c, CELLC_STRIDES)[r];
     /* From the last step on where time runs backwards: strides are those of the run. */
     if (has_line(c, r)) section(c, CELLC_KEPT)[r] = 0;
     const int64_t first = offsets ? begin * (c->reverse ? -stride : stride) : s * apart;
     section(c, CELLC_FIRST)[r] = section(c, CELLC_GIVEN)[r] + (uint64_t)(first - (c->reverse ? (n - 1) * stride : 0));
-    in_blocks |= is_absent(c, r);
   }
   EACH(u, cell->numbers.count.states) section(c, CELLC_STARTS)[u] = start_of(c, cell->states + u, s);
   EACH(h, cell->numbers.count.histories) {
@@ -407,6 +421,15 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
     if (history->state >= 0) begin_line(c, history, s);
     section(c, CELLC_HISTORIES)[h] = at ? at + (uint64_t)(s * size) : area(c, history->area);
   }
+  return n;
+}
+
+INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
+  const cellc_cpu_cell* cell = c->cell;
+  const int64_t n = find_sequence(c, s);
+  int in_blocks = 0;
+  int64_t t, now;
+  EACH(r, cell->numbers.count.rows) in_blocks |= is_absent(c, r);
   EACH(k, cell->numbers.count.cleared) {
     const int r = cell->cleared[k];
     if (section(c, CELLC_GIVEN)[r])
@@ -430,6 +453,9 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
   }
   if (status) status[s] = 0;
 }
+
+#include "kernels-templates/cpu/lane_rows.h"
+#include "kernels-templates/cpu/walk_lanes.h"
 
 /* The cell's functions: its prefix takes the place of `cellc_cell` in their names -------------------------- */
 
@@ -490,13 +516,35 @@ static __attribute__((noinline)) int first_missing(const unsigned char* arrays, 
   return CELLC_MISSING_FIELD + f;
 }
 
+/* The call, by one of the two functions below: what they do differently is decided when code is made of this. */
+INLINE int call_either(const void* lengths, const unsigned char* arrays, void* workspace, int64_t workspace_bytes,
+                       int32_t* status, int64_t* size_wanted, uint64_t* values, uint64_t* slots, int side_by_side);
+
+static __attribute__((noinline)) int call_side_by_side(const void* lengths, const unsigned char* arrays,
+                                                       void* workspace, int64_t workspace_bytes, int32_t* status,
+                                                       int64_t* size_wanted) {
+  return call_either(lengths, arrays, workspace, workspace_bytes, status, size_wanted, VALUES, SLOTS, 1);
+}
+
 /* Both: where a size is asked for, nothing else is done. */
 static __attribute__((noinline)) int call_cell(const void* lengths, const unsigned char* arrays, void* workspace,
                                                int64_t workspace_bytes, int32_t* status, int64_t* size_wanted) {
+  return call_either(lengths, arrays, workspace, workspace_bytes, status, size_wanted, VALUES, SLOTS, 0);
+}
+
+INLINE int call_either(const void* lengths, const unsigned char* arrays, void* workspace, int64_t workspace_bytes,
+                       int32_t* status, int64_t* size_wanted, uint64_t* values, uint64_t* slots, int side_by_side) {
   const cellc_cpu_cell* cell = &cellc_cell;
-  cellc_call c = {cell, arrays, VALUES, SLOTS, {0, 0, 0, 0, 0}, 0, 0};
-  const int result = read_lengths(&c, lengths);
+  cellc_call c = {cell, arrays, values, slots, {0, 0, 0, 0, 0}, 0, 0};
+  int result = read_lengths(&c, lengths);
   if (result) return result;
+  section(&c, CELLC_LANES)[0] = (uint64_t)(side_by_side ? lanes_of(&c) : 0);
+  if (!side_by_side && cell->numbers.lane_vector && lanes_of(&c)) {
+    /* In a function of its own: short calls keep theirs as it is. It needs more memory; who has too little for it gets
+     * the same bits from sequences that run one after another. */
+    result = call_side_by_side(lengths, arrays, workspace, workspace_bytes, status, size_wanted);
+    if (result != CELLC_SMALL_WORKSPACE) return result;
+  }
   c.block_steps = block_steps(&c);
   const int64_t size = lay_out(&c, workspace);
   if (size >= CELLC_MOST_BYTES || (may_be_too_large(&c) && is_too_large(&c))) return CELLC_TOO_LARGE;
@@ -514,7 +562,10 @@ static __attribute__((noinline)) int call_cell(const void* lengths, const unsign
   section(&c, CELLC_ZERO)[0] = 0;
   fill_in(&c);
   find_rows(&c);
-  for (int64_t s = 0; s < c.extent.sequences; ++s) run_sequence(&c, s, status);
+  if (side_by_side)
+    walk_side_by_side(&c, status);
+  else
+    for (int64_t s = 0; s < c.extent.sequences; ++s) run_sequence(&c, s, status);
   EACH(g, cell->numbers.count.gradients) write_gradient(&c, cell->gradients + g);
   return CELLC_DONE;
 }

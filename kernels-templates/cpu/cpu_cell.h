@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels-templates/abi/cell_outline.h"
+#include "kernels-templates/abi/side_by_side.h"
 
 /* Steps that run between two visits of the call where rows go to the workspace, and fewer where so many rows were
  * larger than CELLC_BLOCK_BYTES: half and half again, down to two. Even: which of a pair of carried buffers holds the
@@ -17,15 +18,17 @@ enum { CELLC_BLOCK_STEPS = 32, CELLC_BLOCK_BYTES = 1 << 20 };
 
 /* Numbers and addresses of a call, 8 bytes each, in sections; a kernel's slots are picked from them. */
 enum {
-  CELLC_LENGTHS,   /* by axis */
-  CELLC_AREAS,     /* by area: address; before that its offset */
-  CELLC_PARAMS,    /* by param: address */
-  CELLC_ROWS,      /* by rows: the row of the block's first step */
-  CELLC_STRIDES,   /* by rows: bytes from step to step in the order of the run */
-  CELLC_HISTORIES, /* by history: address, of the sequence */
-  CELLC_OLDS,      /* by state: address of the state before the block's first step */
-  CELLC_TIME,      /* one: steps of the sequence before the block */
-  CELLC_ZERO,      /* one */
+  CELLC_LENGTHS,    /* by axis */
+  CELLC_AREAS,      /* by area: address; before that its offset */
+  CELLC_PARAMS,     /* by param: address */
+  CELLC_ROWS,       /* by rows: the row of the block's first step */
+  CELLC_STRIDES,    /* by rows: bytes from step to step in the order of the run */
+  CELLC_HISTORIES,  /* by history: address, of the sequence */
+  CELLC_OLDS,       /* by state: address of the state before the block's first step */
+  CELLC_TIME,       /* one: steps of the sequence before the block */
+  CELLC_ZERO,       /* one */
+  CELLC_LANES,      /* one: sequences that lie side by side; 0: they run one after another */
+  CELLC_LANE_STEPS, /* by lane rows: bytes from step to step */
   /* What no kernel asks for. */
   CELLC_ENTRIES, /* by shape */
   CELLC_GIVEN,   /* by rows: the caller's array; 0: the area takes its place */
@@ -41,7 +44,10 @@ typedef struct cellc_area {
   int shape, bytes, of_block;
   int back;           /* of a block: so many steps before it are read through a delay line; 0: none */
   cellc_dims reaches; /* count 0: no history */
+  int beside;         /* CELLC_OF_EVERY_CALL, … */
 } cellc_area;
+/* Of every call; of those whose sequences lie side by side: once, or for every lane. */
+enum { CELLC_OF_EVERY_CALL, CELLC_BESIDE_ONCE, CELLC_BY_LANE };
 
 typedef struct cellc_param {
   int field, area; /* area: of its default; -1: it has none */
@@ -114,9 +120,20 @@ typedef struct cellc_onward {
   cellc_dims reaches;        /* of that */
 } cellc_onward;
 
+/* Sequences side by side: `rows` as lanes have them; of an input, what it was some steps back. */
+typedef struct cellc_lane_rows {
+  int rows, area;
+  int places; /* area: by lane, the address of its next row */
+  int back, history;
+} cellc_lane_rows;
+/* By state: areas of what it is before the next step, and of narrow storage of what it is after an odd one. */
+typedef struct cellc_lane_state {
+  int lane_rows, held, carried;
+} cellc_lane_state;
+
 typedef struct cellc_kernel {
   int first_slot, slots; /* of cellc_cpu_cell::slots: places among the values */
-  int split;             /* axis, all of which it is to do; -1: none */
+  int split;             /* axis, all of which it is to do; -1: none; -2: all lanes */
 } cellc_kernel;
 
 /* Defaults that the cell computes: in f64, whatever its arithmetic. */
@@ -158,6 +175,8 @@ typedef struct cellc_words {
   TABLE(cellc_later, later)                                             \
   TABLE(cellc_past, past)                                               \
   TABLE(cellc_onward, onward)                                           \
+  TABLE(cellc_lane_rows, lane_rows)                                     \
+  TABLE(cellc_lane_state, lane_states)                                  \
   TABLE(cellc_wide, wide)                                               \
   TABLE(cellc_round, round)
 
@@ -173,6 +192,9 @@ typedef struct cellc_numbers {
   int storage;                   /* CELLC_F32, …: of rows of the workspace */
   int rows_storage;              /* of the caller's; gradients are as the workspace's */
   int is_backward;               /* time runs against the order that is asked for */
+  /* Sequences side by side. Lanes of a vector, 0: never; whether cellc_lie_side_by_side may ask for many of them. */
+  int lane_vector, in_registers;
+  int first_lane_kernel, lane_kernels, lane_once; /* lane_once: -1: none */
   cellc_fill defaults, starts;
 } cellc_numbers;
 

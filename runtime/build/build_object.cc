@@ -44,6 +44,7 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
   options.storage = storage_of(request.dtype);
   options.lengths = fixed_lengths(cell, request.dims);
   options.steps = request.length;
+  options.side_by_side = true;
   options.prefix = request.name.empty()
                        ? build_name(cell, {to_string(request.dtype), false, options.lengths, options.steps})
                        : request.name;

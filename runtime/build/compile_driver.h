@@ -23,8 +23,9 @@ struct CompiledDriver {
   const char* (*message)(int result) = nullptr;
 };
 
-/// Throws DeviceError or RequestError.
-CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+/// `side_by_side`: as in DriverOptions. Throws DeviceError or RequestError.
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
+                              bool side_by_side = false);
 
 /// `whole`'s gradients: `forward` runs a backward call. Its fields are those of directed_call, in that order. Throws
 /// the same, and std::invalid_argument where a length that the cell fixes is too small for it.

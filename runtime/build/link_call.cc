@@ -23,6 +23,7 @@ constexpr int kRounds = 2;
 constexpr const char* kUnroll = "simplifycfg,loop(loop-unroll-full),early-cse";
 constexpr const char* kTidy = "sroa,early-cse<memssa>,jump-threading";
 constexpr const char* kMark = "cellc-call";
+constexpr const char* kBeside = "call_side_by_side";
 
 }  // namespace
 
@@ -42,7 +43,7 @@ void link_call(llvm::Module& module) {
   for (llvm::Function& function : **code) {
     if (function.isDeclaration()) continue;
     function.setAttributes({});
-    if (function.getName() == "call_cell") function.addFnAttr(kMark);
+    if (function.getName() == "call_cell" || function.getName() == kBeside) function.addFnAttr(kMark);
     llvm::StringRef rest = function.getName();
     if (!rest.consume_front("cellc_cell")) continue;
     const bool runs = rest.consume_front("_forward");
@@ -81,11 +82,19 @@ void specialise(llvm::Function& call, LlvmAnalyses& analyses) {
 
 void specialise_call(llvm::Module& module, llvm::TargetMachine& machine) {
   std::optional<LlvmAnalyses> analyses;
-  for (llvm::Function& function : module) {
-    if (!function.hasFnAttribute(kMark)) continue;
-    if (!analyses) analyses.emplace(machine);
-    specialise(function, *analyses);
-  }
+  const auto each = [&](bool beside) {
+    for (llvm::Function& function : llvm::make_early_inc_range(module)) {
+      if (!function.hasFnAttribute(kMark) || function.getName().starts_with(kBeside) != beside) continue;
+      if (!analyses) analyses.emplace(machine);
+      // Of most cells the call has turned out never to ask for it.
+      if (beside && function.use_empty())
+        analyses->functions.clear(function, function.getName()), function.eraseFromParent();
+      else
+        specialise(function, *analyses);
+    }
+  };
+  each(false);
+  each(true);
 }
 
 const std::string& call_identity() {

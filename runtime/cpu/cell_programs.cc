@@ -61,20 +61,8 @@ JoinedStages* CellPrograms::joined() {
 
 bool CellPrograms::in_registers() {
   if (in_registers_) return *in_registers_;
-  // As many as kernels hold (emit_llvm_kernel.cc), with as many coefficients.
-  constexpr std::size_t kMost = 50;
-  bool all = arithmetic_.dtype == options_.dtype && cell_.updates.size() <= kMost;
-  std::vector<NodeId> roots;
-  for (const StateUpdate& u : cell_.updates) {
-    all &= cell_.symbol_of(u).axes.empty();
-    roots.push_back(u.value);
-  }
-  for (const NodeId id : all ? reachable(cell_.graph, roots) : std::vector<NodeId>()) {
-    const Node& n = cell_.graph[id];
-    all &= !is_long(n.op) && n.op != Op::ReduceSum && n.op != Op::ReduceMax && n.op != Op::Softmax;
-  }
-  in_registers_ = all;
-  return all;
+  in_registers_ = arithmetic_.dtype == options_.dtype && steps_in_registers(cell_);
+  return *in_registers_;
 }
 
 const CellPrograms::WithOuts* CellPrograms::with_outs(const Wanted& wanted) {

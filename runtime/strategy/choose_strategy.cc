@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels-templates/abi/side_by_side.h"
+
 namespace cellc {
 
 namespace {
@@ -160,15 +162,10 @@ std::optional<std::string> stays_in_registers(const std::vector<StageShape>& sha
                      shapes.size(), through + beside, cut);
 }
 
-// In the fused kernel a step of up to 16 entries costs 3 to 60 ns whatever it holds; side by side in vectors a quarter
-// of that or less (docs/notes/strategies.md).
 std::optional<StagePlan> plan_of_narrow_stage(const StageShape& shape) {
-  constexpr std::int64_t kNarrow = 4, kNarrowOfOneLane = 32, kFewSequences = 4, kRows = 4096;
-  // With one lane a sequence no vector of the fused kernel has more than one entry.
-  const bool narrow = shape.channels * shape.block <= kNarrow ||
-                      (shape.channels == 1 && shape.mixed == 1 && shape.block <= kNarrowOfOneLane);
-  const std::int64_t fewest = shape.in_registers ? shape.vector_lanes : kFewSequences;
-  if (!narrow || shape.sequences < fewest || shape.rows < kRows) return std::nullopt;
+  if (!cellc_lie_side_by_side(shape.channels * shape.block, shape.channels * shape.mixed, shape.in_registers,
+                              shape.vector_lanes, shape.sequences, shape.rows))
+    return std::nullopt;
   return StagePlan{Strategy::Segmented, shape.longest, 0,
                    fmt::format("{} narrow lanes side by side, a segment each", shape.sequences * shape.channels)};
 }

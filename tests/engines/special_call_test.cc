@@ -5,6 +5,7 @@
 #include <regex>
 #include <sstream>
 
+#include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 #include "runtime/build/compile_driver.h"
 #include "tests/oracle/examples.h"
@@ -19,7 +20,8 @@ int calls_of_what_a_table_says(const std::string& assembly) {
   int found = 0;
   std::istringstream lines(assembly);
   for (std::string line; std::getline(lines, line);) {
-    if (line.find("call_cell") == 0 && line.find(':') != std::string::npos) within = true;
+    const bool call = line.find("call_cell") == 0 || line.find("call_side_by_side") == 0;
+    if (call && line.find(':') != std::string::npos) within = true;
     if (within && std::regex_match(line, indirect)) ++found;
     if (line.find(".cfi_endproc") != std::string::npos) within = false;
   }
@@ -45,11 +47,17 @@ TEST_P(SpecialCalls, WalkNoTable) {
     EXPECT_EQ(calls_of_what_a_table_says(assembly), 0) << direction;
   };
   check(compile_driver(analysed.cell, analysed.structure, options), "forward");
+  const CompiledDriver beside = compile_driver(analysed.cell, analysed.structure, options, true);
+  check(beside, "side by side");
+  // Where sequences cannot be walked so, nothing of it is left.
+  EXPECT_EQ(beside.code->assembly().find("\ncall_side_by_side") != std::string::npos,
+            sequences_of(analysed.cell).has_value());
   check(compile_backward_driver(analysed.cell, options), "backward");
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, SpecialCalls,
-                         testing::Values("01_para_gru", "04_lstm", "18_delta_net", "34_narx3", "39_kalman1"),
+                         testing::Values("01_para_gru", "04_lstm", "18_delta_net", "34_narx3", "39_kalman1",
+                                         "x16_biquad1"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
