@@ -179,6 +179,7 @@ std::string print_staged(const StagedCell& staged) {
     if (!s.once.cell.outs.empty()) section(stage + ", once", s.once.cell);
     if (!s.before.cell.outs.empty()) section(stage + ", before it", s.before.cell);
     section(stage + ", lanes", s.lanes.cell);
+    for (const DerivedCell& pass : s.remade) section(stage + ", states before each step", pass.cell);
   }
   if (!staged.after.cell.outs.empty()) section("after", staged.after.cell);
   // And as it is where stages sum up.

@@ -66,6 +66,8 @@ std::string text_of(const CellGraph& whole, const ArraySource& source) {
       return whole.symbols[source.id].name;
     case Kind::Trajectory:
       return "trajectory of " + state(source.id);
+    case Kind::Remade:
+      return fmt::format("new values of {}, made again", state(source.id));
     case Kind::Before:
       return fmt::format("before {}", source.id);
     case Kind::Once:

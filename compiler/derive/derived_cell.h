@@ -15,6 +15,8 @@ struct ArraySource {
   enum class Kind : std::uint8_t {
     Symbol,        ///< id: the whole cell's own input or param
     Trajectory,    ///< id: position in updates; all steps of that state, as an input; its history is the start
+    Remade,        ///< id: position in updates; that state's new value at each step, as the row before gives it, where
+                   ///< the stage that has it was scanned; else its trajectory (StageCells::remade)
     Before,        ///< id: out of the stage's `before`; of a relaxed stage, of `fixed`
     Once,          ///< id: out of the stage's `once`
     Mixing,        ///< id: mixing term of a relaxed stage (relaxed_cell.h)

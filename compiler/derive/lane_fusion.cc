@@ -17,6 +17,14 @@ LaneFusion::LaneFusion(const StagedCell& staged, int stage, bool reads_before)
 
 // What lanes can make ------------------------------------------------------------------------------------
 
+ArraySource LaneFusion::source(const Node& read) const {
+  const ArraySource& from = after_.sources[static_cast<std::size_t>(read.symbol)];
+  if (from.kind != ArraySource::Kind::Trajectory || read.lag != 0 || read.lag_axis != kNoAxis) return from;
+  const ArraySource remade{ArraySource::Kind::Remade, from.id};
+  const std::vector<ArraySource>& lanes = stage_.lanes.sources;
+  return std::find(lanes.begin(), lanes.end(), remade) == lanes.end() ? from : remade;
+}
+
 int LaneFusion::own_state(const ArraySource& s) const {
   if (s.kind != ArraySource::Kind::Trajectory) return -1;
   const auto it = std::find(stage_.states.begin(), stage_.states.end(), s.id);

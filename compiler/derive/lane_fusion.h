@@ -41,7 +41,8 @@ class LaneFusion {
   Symbol of_lanes(const std::string& name, SymbolKind kind, bool has_lane, Span span) const;
 
  private:
-  const ArraySource& source(const Node& read) const { return after_.sources[static_cast<std::size_t>(read.symbol)]; }
+  /// As the stage's lanes read it, too: a new value of an earlier stage as it was made again.
+  ArraySource source(const Node& read) const;
   int own_state(const ArraySource& s) const;
   bool is_of_a_lane(NodeId id, LaneValue& value, std::set<NodeId>& met) const;
   bool is_natural(const Node& n, const LaneValue& value, int most_lag) const;

@@ -34,6 +34,7 @@ void check(DerivedCell& derived, Visit&& visit) {
 template <typename Visit>
 void check(StageCells& stage, Visit&& visit) {
   for (DerivedCell* part : {&stage.once, &stage.before, &stage.lanes}) check(*part, visit);
+  for (DerivedCell& pass : stage.remade) check(pass, visit);
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::logic_error(what);
   };
@@ -211,6 +212,7 @@ std::vector<NumberedCell> derive(const CellGraph& cell, const Structure& structu
   for (int k = 0; k < static_cast<int>(staged.stages.size()); ++k) {
     const StageCells& s = staged.stages[static_cast<std::size_t>(k)];
     for (const DerivedCell* part : {&s.once, &s.before, &s.lanes}) add(k, *part);
+    for (const DerivedCell& pass : s.remade) add(k, pass);
     if (const auto summed = fuse_reductions(staged, k, hooks)) {
       for (const DerivedCell* part : {&summed->stage.once, &summed->stage.before, &summed->stage.lanes}) add(k, *part);
       for (const NodeId sum : summed->sums) made.push_back({sum, 1});

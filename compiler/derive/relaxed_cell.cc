@@ -64,7 +64,7 @@ class Relaxer {
 
   void find_terms() {
     const auto earlier = [&](int u) { return is_earlier(u); };
-    KnownStates known(cell_, table_, graph_, graph_, earlier, earlier);
+    KnownStates known(cell_, table_, graph_, graph_, earlier, earlier, may_be_remade(structure_, stage_));
     for (int u : states_) roots_.push_back(known(cell_.updates[u].value));
     std::map<NodeId, char> own;
     std::set<int> own_symbols;
@@ -101,7 +101,7 @@ class Relaxer {
   DerivedCell mixing() {
     Graph mixing = cell_.graph.without_nodes();
     const auto until = [&](int u) { return is_known(u); };
-    KnownStates known(cell_, table_, graph_, mixing, until, until);
+    KnownStates known(cell_, table_, graph_, mixing, until, until, may_be_remade(structure_, stage_));
     std::vector<Out> mixed;
     for (std::size_t i = 0; i < terms_.size(); ++i)
       mixed.push_back({"mixing" + std::to_string(i), graph_[terms_[i]].axes, known(terms_[i]), graph_[terms_[i]].span});
@@ -122,7 +122,8 @@ class Relaxer {
   DerivedCell step() {
     Graph step = cell_.graph.without_nodes();
     KnownStates about(
-        cell_, table_, cell_.graph, step, [&](int u) { return is_earlier(u); }, [&](int u) { return is_known(u); });
+        cell_, table_, cell_.graph, step, [&](int u) { return is_earlier(u); }, [&](int u) { return is_known(u); },
+        may_be_remade(structure_, stage_));
     std::vector<Out> values;
     std::vector<ArraySink> sinks;
     for (int u : states_) {

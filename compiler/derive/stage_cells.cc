@@ -28,6 +28,7 @@ class Splitter {
       if (!stage) stage = split(k, {});
       result.stages.push_back(std::move(*stage));
     }
+    remake(result);
     const auto all = [](int) { return true; };
     const auto none = [](int) { return false; };
     Graph after = cell_.graph.without_nodes();
@@ -63,7 +64,7 @@ class Splitter {
     channels_ = channels;
     Graph g = cell_.graph.without_nodes();
     const auto earlier = [&](int u) { return structure_.stage_of[u] < number; };
-    KnownStates known(cell_, table_, cell_.graph, g, earlier, earlier);
+    KnownStates known(cell_, table_, cell_.graph, g, earlier, earlier, may_be_remade(structure_, number));
     std::vector<NodeId> roots;
     for (int u : stage.states) roots.push_back(known(cell_.updates[u].value));
 
@@ -265,9 +266,65 @@ class Splitter {
     result.lanes.role = Role::Lanes;
   }
 
+  // States before each step, for new values made again -----------------------------------------------------
+
+  bool is_copy(int update) const { return cell_.symbol_of(cell_.updates[update]).lag_of >= 0; }
+
+  /// What later stages read of each stage, once all of them are there.
+  void remake(StagedCell& staged) const {
+    std::set<int> read;
+    for (const StageCells& stage : staged.stages)
+      for (const DerivedCell* part : {&stage.before, &stage.lanes})
+        for (const ArraySource& s : part->sources)
+          if (s.kind == ArraySource::Kind::Remade) read.insert(s.id);
+    for (StageCells& stage : staged.stages) {
+      const std::vector<int>& states = stage.states;
+      if (std::none_of(states.begin(), states.end(), [&](int u) { return read.contains(u); })) continue;
+      std::map<int, std::vector<int>> copies;  // by lag: each is the row before of the one that lags a step less
+      for (const int u : states)
+        if (is_copy(u)) copies[cell_.symbol_of(cell_.updates[u]).lag].push_back(u);
+      for (const auto& [lag, of] : copies) {
+        StepStarts pass(cell_);
+        for (const int u : of) {
+          const int before = table_.of_symbol(cell_.updates[u].symbol - 1);
+          pass.add(*this, u, before, {ArraySink::Kind::Step, u});
+        }
+        stage.remade.push_back(std::move(pass.made));
+      }
+      StepStarts pass(cell_);
+      for (const int u : states) pass.add(*this, u, u, {ArraySink::Kind::Default, cell_.updates[u].symbol});
+      stage.remade.push_back(std::move(pass.made));
+    }
+  }
+
+  /// Rows of states, a step later: of a copy as it was made again, of any other state as it was written.
+  struct StepStarts {
+    DerivedCell made;
+    std::map<int, int> number;
+    explicit StepStarts(const CellGraph& cell) {
+      made.role = Role::Remade;
+      made.cell = without_contents(cell);
+    }
+    void add(const Splitter& of, int update, int before, ArraySink sink) {
+      const CellGraph& cell = of.cell_;
+      const std::size_t first = cell.symbols.size() + (of.is_copy(before) ? cell.updates.size() : 0);
+      const int symbol = static_cast<int>(first) + before;
+      const auto [it, fresh] = number.emplace(symbol, static_cast<int>(made.sources.size()));
+      if (fresh) {
+        made.cell.symbols.push_back(of.symbols_[symbol]);
+        made.cell.symbols.back().initial = kNoNode;
+        made.sources.push_back(source_of(cell, symbol));
+      }
+      const StateUpdate& u = cell.updates[update];
+      made.cell.outs.push_back({cell.symbol_of(u).name, cell.symbol_of(u).index,
+                                made.cell.graph.read(it->second, index_of(cell, update), u.span, 1), u.span});
+      made.sinks.push_back(sink);
+    }
+  };
+
   const CellGraph& cell_;
   const Structure& structure_;
-  const std::vector<Symbol> symbols_;  ///< the cell's, and the trajectories behind them
+  const std::vector<Symbol> symbols_;  ///< the cell's, and the trajectories and new values behind them
   const UpdateTable table_;
   std::vector<AxisId> channels_;
 };

@@ -8,8 +8,16 @@
 //            states; also costly values that several channels share     softplus(dt[d]) beside h[d,n]
 //   lanes    the stage itself, one channel at a time: its channel axes are one axis, `lane`, along
 //            which nothing moves. A lane may be any channel of any segment of any sequence.
+//   remade   the states before each step, from which lanes make the new values again that later stages read
 //   after    the outs, once all states are known
 //   step     the whole step about the trajectories; it checks the stages against each other
+//
+// A scan rounds: the first row of each of its parts may differ from what the row before gives, by no more than the
+// tolerance. What a later stage makes of that difference may be any multiple of it (sin(1000*g')), so that its own step
+// would not follow from the rows that were written. Later stages therefore read new values of stages that can be
+// scanned (and copies of theirs that lag) under a source of its own, ArraySource::Kind::Remade. Whoever looks at whole
+// steps afterwards, or walks, gives it the trajectory; where nobody looks, `remade` and the lanes over single steps
+// follow a scan.
 //
 // In the lane cell every input is read at its own step only. The lane is the last axis of every
 // state and input, so that neighbours in a vector are neighbours in memory.
@@ -39,6 +47,9 @@ struct StageCells {
   std::vector<int> states;       ///< positions in the cell's updates = the lane cell's updates, in order
   std::vector<AxisId> channels;  ///< index variables; empty: a lane is a whole block
   DerivedCell once, before, lanes;
+  /// One after the other, before the lanes go over single steps; none where no later stage reads these. Copies that lag
+  /// are new values themselves (ArraySink::Step); the last one makes the states before each step (Default).
+  std::vector<DerivedCell> remade;
   AxisId lane = kNoAxis;            ///< header axis of `lanes`
   std::vector<LaneLayout> layouts;  ///< by symbol of `lanes`
   // Of FusedStage; else none. Behind the updates of `states` the lane cell has one for each sum: its term.

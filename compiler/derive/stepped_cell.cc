@@ -28,7 +28,7 @@ class Stepper {
     const auto stage_of = [&](int u) { return structure_.stage_of[static_cast<std::size_t>(u)]; };
     KnownStates known(
         cell_, table, cell_.graph, graph_, [&](int u) { return stage_of(u) < stage_; },
-        [&](int u) { return stage_of(u) <= stage_; });
+        [&](int u) { return stage_of(u) <= stage_; }, may_be_remade(structure_, stage_));
     for (const int u : states_) roots_.push_back(known(cell_.updates[static_cast<std::size_t>(u)].value));
     find_sums();
     SteppedCell result;

@@ -18,6 +18,10 @@ std::vector<Symbol> with_trajectories(const CellGraph& cell) {
     s.max_lag = 1;
     symbols.push_back(std::move(s));
   }
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    symbols.push_back(symbols[cell.symbols.size() + u]);
+    symbols.back().name += "'";
+  }
   return symbols;
 }
 
@@ -62,7 +66,9 @@ DerivedCell stateless(Role role, const CellGraph& cell, const std::vector<Symbol
 }
 
 ArraySource source_of(const CellGraph& cell, int symbol) {
-  const int trajectory = symbol - static_cast<int>(cell.symbols.size());
+  const int trajectory = symbol - static_cast<int>(cell.symbols.size()),
+            remade = trajectory - static_cast<int>(cell.updates.size());
+  if (remade >= 0) return {ArraySource::Kind::Remade, remade};
   return trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, symbol}
                         : ArraySource{ArraySource::Kind::Trajectory, trajectory};
 }
@@ -100,12 +106,13 @@ const std::vector<int>& UpdateTable::of_value(NodeId value) const {
 }
 
 KnownStates::KnownStates(const CellGraph& cell, const UpdateTable& table, const Graph& from, Graph& to,
-                         Predicate values, Predicate reads)
+                         Predicate values, Predicate reads, Predicate remade)
     : cell_(cell),
       table_(table),
       to_(to),
       values_(std::move(values)),
       reads_(std::move(reads)),
+      remade_(std::move(remade)),
       rewriter_(from, to,
                 {.ends = [this](NodeId id) { return known_value(id) >= 0; },
                  .replace = [this](NodeId id, const Node& node) { return known(id, node); }}) {}
@@ -117,13 +124,23 @@ int KnownStates::known_value(NodeId value) const {
 }
 
 NodeId KnownStates::known(NodeId id, const Node& node) {
-  const auto trajectory = [&](int update, std::vector<Index> index, int lag) {
-    return to_.read(static_cast<int>(cell_.symbols.size()) + update, std::move(index), node.span, lag);
+  const auto rows = [&](bool remade, int update, std::vector<Index> index, int lag) {
+    const std::size_t behind = cell_.symbols.size() + (remade ? cell_.updates.size() : 0);
+    return to_.read(static_cast<int>(behind) + update, std::move(index), node.span, lag);
   };
-  if (const int u = known_value(id); u >= 0) return trajectory(u, index_of(cell_, u), 0);
+  if (const int u = known_value(id); u >= 0) return rows(remade_(u), u, index_of(cell_, u), 0);
   if (node.op != Op::Read || static_cast<std::size_t>(node.symbol) >= cell_.symbols.size()) return kNoNode;
   const int u = table_.of_symbol(node.symbol);
-  return u >= 0 && reads_(u) ? trajectory(u, node.index, 1) : kNoNode;
+  if (u < 0 || !reads_(u)) return kNoNode;
+  return rows(cell_.symbols[static_cast<std::size_t>(node.symbol)].lag_of >= 0 && remade_(u), u, node.index, 1);
+}
+
+KnownStates::Predicate may_be_remade(const Structure& structure, int stage) {
+  return [&structure, stage](int update) {
+    const int of = structure.stage_of[static_cast<std::size_t>(update)];
+    const Stage& by = structure.stages[static_cast<std::size_t>(of)];
+    return of < stage && (by.linear || by.scannable != Scannable::No);
+  };
 }
 
 }  // namespace cellc

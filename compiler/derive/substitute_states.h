@@ -12,15 +12,16 @@
 
 namespace cellc {
 
-/// The cell's symbols, and every state once more as an input: symbol `cell.symbols.size() + u` is the
-/// trajectory of update u, whose history is the start.
+/// The cell's symbols, and every state twice more as an input: symbol `cell.symbols.size() + u` is the trajectory of
+/// update u, whose history is the start; and behind all trajectories stand the new values (ArraySource::Kind::Remade).
 std::vector<Symbol> with_trajectories(const CellGraph& cell);
 
 /// `cell` with its name and axes only.
 CellGraph without_contents(const CellGraph& cell);
 
 /// A cell of `outs`, which are values in `graph`, and of those of the `symbols` that they read; the first
-/// `cell.symbols.size()` symbols are the cell's own, the others trajectories. `sinks`: by out. Empty without outs.
+/// `cell.symbols.size()` symbols are the cell's own, the others as with_trajectories has them. `sinks`: by out. Empty
+/// without outs.
 DerivedCell stateless(Role role, const CellGraph& cell, const std::vector<Symbol>& symbols, const Graph& graph,
                       std::vector<Out> outs, std::vector<ArraySink> sinks);
 
@@ -54,8 +55,11 @@ class KnownStates {
   using Predicate = std::function<bool(int update)>;
   /// `from`: the cell's graph, or a copy that has grown. `to`: over the same axes; may be `from` itself,
   /// where what stays as it is is not copied. `values`: updates whose h' is read; `reads`: updates whose h is.
-  KnownStates(const CellGraph& cell, const UpdateTable& table, const Graph& from, Graph& to, Predicate values,
-              Predicate reads);
+  /// `remade`: of these, updates whose h' may not be what the row before gives; nor is a copy that lags then what the
+  /// state was.
+  KnownStates(
+      const CellGraph& cell, const UpdateTable& table, const Graph& from, Graph& to, Predicate values, Predicate reads,
+      Predicate remade = [](int) { return false; });
   NodeId operator()(NodeId root) { return rewriter_(root); }
 
  private:
@@ -65,8 +69,11 @@ class KnownStates {
   const CellGraph& cell_;
   const UpdateTable& table_;
   Graph& to_;
-  const Predicate values_, reads_;
+  const Predicate values_, reads_, remade_;
   Rewriter rewriter_;
 };
+
+/// Updates of stages before `stage` that a scan can run: what that rounds, the stage must not see.
+KnownStates::Predicate may_be_remade(const Structure& structure, int stage);
 
 }  // namespace cellc

@@ -126,8 +126,8 @@ static int call_in_context(const cellc_module* m, const cellc_asked* a, int back
   const cellc_room* r = backward ? &cellc_the_backward_room : &cellc_the_room;
   cellc_nest_array symbols[r->symbols], part[r->part];
   cellc_rows_view inputs[r->inputs], states[r->states], outs[r->outs];
-  uint64_t finals[r->states], addresses[r->addresses], before[r->before], once[r->once], starts[r->starts],
-      lasts[r->starts], argument[r->argument_words], sums[r->sums];
+  uint64_t finals[r->states], remade[r->states], addresses[r->addresses], before[r->before], once[r->once],
+      starts[r->starts], lasts[r->starts], argument[r->argument_words], sums[r->sums];
   cellc_view views[r->views];
   cellc_plan plans[r->stages];
   int sum_parts[r->stages];
@@ -145,6 +145,7 @@ static int call_in_context(const cellc_module* m, const cellc_asked* a, int back
   CELLC_ROOM(states);
   CELLC_ROOM(outs);
   CELLC_ROOM(finals);
+  CELLC_ROOM(remade);
   CELLC_ROOM(addresses);
   CELLC_ROOM(before);
   CELLC_ROOM(once);

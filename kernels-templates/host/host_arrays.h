@@ -196,6 +196,7 @@ typedef struct cellc_work {
   cellc_rows_view* states;   /* by position */
   cellc_rows_view* outs;
   uint64_t* finals;  /* by position */
+  uint64_t* remade;  /* by position: new values that were made again; 0: they are read where the state's rows are */
   cellc_plan* plans; /* by stage */
   int* sum_parts;    /* by stage: of each sum that its lanes make; 0: they make none */
   uint64_t* sums;    /* parts of sums, as `after` numbers them */
@@ -338,6 +339,15 @@ static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
   }
 }
 
+/* Whether kernels take one of its rows after the other, whatever sequences they are of. Stages have their plans. */
+static inline int cellc_is_read_in_rows(const cellc_call* c, const cellc_work* w, int symbol) {
+  const int by = c->cell->symbols[symbol].read_by_nests;
+  int k, remade = 0;
+  for (k = 0; k < c->cell->stage_count && c->rows > 0; ++k)
+    remade = remade || (c->cell->stages[k].remade_count && cellc_is_remade(w->plans + k));
+  return by == 1 || (by == 2 && remade);
+}
+
 static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int s;
@@ -349,7 +359,8 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
     given = used = cellc_callers_rows(c, CELLC_FIELD_INPUT, s, n);
     /* Row kernels take any step between rows, but one after another, and upwards. */
     if (cell->running != cell->storage || !c->arrays ||
-        (symbol->read_by_nests && (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
+        (cellc_is_read_in_rows(c, w, s) &&
+         (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
       used = cellc_own_rows(c, n);
       cellc_copy_rows(c, &given, cell->storage, &used, cell->running, n);
     }

@@ -9,13 +9,18 @@
 /* Parts of the cell ----------------------------------------------------------------------------------------
  */
 
+static inline int cellc_is_made_again(const cellc_work* w, cellc_source source) {
+  return source.kind == CELLC_FROM_REMADE && w->remade[source.id] != 0;
+}
+
 static inline cellc_nest_array cellc_array_of(const cellc_call* c, const cellc_work* w, cellc_source source) {
   cellc_nest_array a;
   switch (source.kind) {
     case CELLC_FROM_SYMBOL:
       return w->symbols[source.id];
     case CELLC_FROM_TRAJECTORY:
-      a = cellc_array_at(w->states[source.id].data);
+    case CELLC_FROM_REMADE:
+      a = cellc_array_at(cellc_is_made_again(w, source) ? w->remade[source.id] : w->states[source.id].data);
       a.history = w->symbols[c->cell->updates[source.id]].data;
       a.history_depth = 1;
       return a;
@@ -71,6 +76,8 @@ static inline void cellc_plan_stages(cellc_call* c, cellc_work* w) {
     w->plans[k] = cellc_plan_of(c, part, channels);
     if (k + 1 < cell->stage_count && !cellc_leaves_no_residual(&part->facts, stage->scans, w->plans + k))
       w->plans[k] = cellc_sequential_plan();
+    /* More steps than lanes go over singly. */
+    if (part->remade_count && c->rows >= (int64_t)1 << 31) w->plans[k] = cellc_sequential_plan();
     w->sum_parts[k] = 0;
     if (c->outs_wanted && part->summing.stage)
       w->sum_parts[k] = cellc_planned_sums(w->plans + k, cellc_lane_sums(part->summing.stage, c->lengths));
@@ -94,7 +101,8 @@ static inline const cellc_lanes* cellc_lanes_of(const cellc_call* c, const cellc
 static inline int cellc_reads_rows(const cellc_source* sources, int count, int update) {
   int s;
   for (s = 0; s < count; ++s)
-    if (sources[s].kind == CELLC_FROM_TRAJECTORY && sources[s].id == update) return 1;
+    if ((sources[s].kind == CELLC_FROM_TRAJECTORY || sources[s].kind == CELLC_FROM_REMADE) && sources[s].id == update)
+      return 1;
   return 0;
 }
 
@@ -115,6 +123,10 @@ static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, 
             : cellc_reads_rows(lanes->sources, lanes->stage->symbols, update))
       return 0;
     if (cellc_reads_rows(lanes->before.sources, lanes->before.source_count, update)) return 0;
+    if (own && cell->stages[k].remade_count && cellc_is_remade(w->plans + k)) return 0;
+    for (s = 0; s < cell->stages[k].remade_count && cellc_is_remade(w->plans + k); ++s)
+      if (cellc_reads_rows(cell->stages[k].remade[s].made.sources, cell->stages[k].remade[s].made.source_count, update))
+        return 0;
   }
   return !c->outs_wanted || !cellc_reads_rows(after->sources, after->source_count, update);
 }
@@ -129,7 +141,7 @@ static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
       memset(w->states + u, 0, sizeof w->states[u]);
       w->states[u].step = n, w->states[u].sequence = c->steps * n;
     } else if (cell->symbols[s].lag_of < 0) {
-      w->states[u] = cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests);
+      w->states[u] = cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cellc_is_read_in_rows(c, w, s));
     } else {
       w->states[u] = cellc_own_rows(c, n);
     }
@@ -236,7 +248,7 @@ static inline void cellc_describe_stage(const cellc_call* c, cellc_work* w, int 
     }
     if (source.kind == CELLC_FROM_SYMBOL && c->cell->symbols[source.id].kind == CELLC_SYMBOL_INPUT)
       view->row = w->inputs[source.id].step, view->batch = w->inputs[source.id].sequence;
-    if (source.kind == CELLC_FROM_TRAJECTORY)
+    if ((source.kind == CELLC_FROM_TRAJECTORY || source.kind == CELLC_FROM_REMADE) && !cellc_is_made_again(w, source))
       view->row = w->states[source.id].step, view->batch = w->states[source.id].sequence;
     if (c->offsets) view->batch = 0;
   }
@@ -279,6 +291,42 @@ static inline int cellc_kernel_for(const cellc_call* c, const cellc_lanes* lanes
   return found;
 }
 
+static inline void cellc_launch_kernel(cellc_call* c, cellc_work* w, const cellc_stage* stage,
+                                       const cellc_stage_run* run, const cellc_lane_axes* axes, const cellc_plan* plan,
+                                       const cellc_variant* v, const cellc_scratch* at, int found) {
+  cellc_grid grid;
+  int resident;
+  if (c->counts || c->result) return;
+  if (v->shared_bytes > c->device->facts.shared_per_block) {
+    c->result = CELLC_SMALL_CARD;
+    return;
+  }
+  resident = c->device->resident(c->device->self, found, cellc_stage_threads(stage, v), v->shared_bytes);
+  grid = cellc_stage_grid(stage, &c->device->facts, run, axes, plan, v, resident);
+  {
+    const size_t size = cellc_stage_argument(stage, run, axes, plan, v, at, grid, c->cell->tolerance, 0, w->argument);
+    c->result = c->device->launch(c->device->self, found, grid, v->shared_bytes, w->argument, size);
+  }
+}
+
+/* Lanes that walk: they need no memory of their own. */
+static inline void cellc_launch_walk(cellc_call* c, cellc_work* w, const cellc_lanes* lanes,
+                                     const cellc_stage_run* run) {
+  cellc_lane_axes axes = cellc_merge_axes(lanes->stage, run);
+  cellc_plan plan = cellc_sequential_plan();
+  cellc_variant v;
+  cellc_scratch at;
+  int found;
+  if (c->counts || c->result || run->sequences * axes.channels == 0) return;
+  found = cellc_kernel_for(c, lanes, run, &axes, &plan, &v);
+  if (found < 0) {
+    c->result = CELLC_NO_KERNEL;
+    return;
+  }
+  memset(&at, 0, sizeof at);
+  cellc_launch_kernel(c, w, lanes->stage, run, &axes, &plan, &v, &at, found);
+}
+
 static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, const uint64_t* sums) {
   const cellc_lanes* lanes = cellc_lanes_of(c, w, number);
   const cellc_stage* stage = lanes->stage;
@@ -287,8 +335,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, con
   cellc_plan plan = w->plans[number];
   cellc_variant v;
   cellc_scratch bytes, at;
-  cellc_grid grid;
-  int k, found, resident;
+  int k, found;
   cellc_describe_stage(c, w, number, sums, &run);
   if (cellc_long_channels(stage, c->lengths) > CELLC_CHANNEL_AXES) {
     c->result = CELLC_NO_KERNEL;
@@ -333,18 +380,45 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, con
       if (!c->keep) cellc_zero(c, at.control, kept);
     }
   }
-  if (c->counts || c->result) return;
-  if (v.shared_bytes > c->device->facts.shared_per_block) {
-    c->result = CELLC_SMALL_CARD;
-    return;
+  cellc_launch_kernel(c, w, stage, &run, &axes, &plan, &v, &at, found);
+}
+
+/* A scan rounds, and what later stages make of that may be any multiple of it: they read new values that follow from
+ * the rows. Lanes that walk go over single steps, each from the states before it. */
+static inline void cellc_remake(cellc_call* c, cellc_work* w, int number) {
+  const cellc_stage_part* part = c->cell->stages + number;
+  const cellc_stage* stage = part->plain.stage;
+  cellc_stage_run run;
+  int i, o, s;
+  for (i = 0; i < part->remade_count; ++i) {
+    const cellc_remade* pass = part->remade + i;
+    for (o = 0; o < pass->made.out_count; ++o) {
+      w->addresses[o] = cellc_take(c, cellc_times(cellc_times(c->rows, cellc_entries(c, pass->made.outs[o])),
+                                                  cellc_type_bytes(c->cell->running)));
+      if (i + 1 < part->remade_count) w->remade[pass->copies[o]] = w->addresses[o];
+    }
+    cellc_run_derived(c, w, &pass->made, w->addresses, 0);
   }
-  resident = c->device->resident(c->device->self, found, cellc_stage_threads(stage, &v), v.shared_bytes);
-  grid = cellc_stage_grid(stage, &c->device->facts, &run, &axes, &plan, &v, resident);
-  {
-    const size_t size =
-        cellc_stage_argument(stage, &run, &axes, &plan, &v, &at, grid, c->cell->tolerance, 0, w->argument);
-    c->result = c->device->launch(c->device->self, found, grid, v.shared_bytes, w->argument, size);
+  cellc_describe_stage(c, w, number, 0, &run);
+  for (s = 0; part->states[s] >= 0; ++s) {
+    const int u = part->states[s];
+    const int64_t n = cellc_entries(c, c->cell->symbols[c->cell->updates[u]].axes);
+    w->starts[s] = w->addresses[s];
+    w->lasts[s] = 0;
+    w->views[s].data = 0;
+    w->views[s].row = n;
+    for (o = 0; part->remade_states[o] >= 0; ++o)
+      if (part->remade_states[o] == u)
+        w->views[s].data = w->remade[u] =
+            cellc_take(c, cellc_times(cellc_times(c->rows, n), cellc_type_bytes(c->cell->running)));
   }
+  for (s = 0; s < stage->symbols; ++s) w->views[s].batch = w->views[s].row;
+  run.sequences = c->rows;
+  run.length = 1;
+  run.uniform = 1;
+  run.offsets = 0;
+  run.reverse = 0;
+  cellc_launch_walk(c, w, &part->plain, &run);
 }
 
 static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
@@ -352,6 +426,7 @@ static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
   const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
   uint64_t* sums = w->sums;
   int k, o;
+  for (k = 0; k < cell->update_count; ++k) w->remade[k] = 0;
   for (k = 0; k < cell->stage_count; ++k) {
     const cellc_lanes* lanes = cellc_lanes_of(c, w, k);
     for (o = 0; o < lanes->once.out_count; ++o)
@@ -363,6 +438,7 @@ static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
     if (lanes->before.out_count) cellc_run_derived(c, w, &lanes->before, w->before, 0);
     cellc_take_sums(c, lanes, w->sum_parts[k], sums);
     cellc_run_stage(c, w, k, sums);
+    if (cell->stages[k].remade_count && cellc_is_remade(w->plans + k)) cellc_remake(c, w, k);
     sums += lanes->stage->sums * w->sum_parts[k];
   }
   for (o = 0; o < cell->out_count; ++o) w->addresses[o] = w->outs[o].data;

@@ -19,10 +19,17 @@ typedef struct cellc_symbol {
   cellc_dims reaches; /* how deep a history is: cellc_depth_of */
   int default_kind, default_out;
   uint64_t number;   /* bits of an f64 */
-  int read_by_nests; /* row kernels read it, or what it is written to */
+  int read_by_nests; /* row kernels read it, or what it is written to; 2: only where new values are made again */
 } cellc_symbol;
 
-enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE, CELLC_FROM_SUM };
+enum {
+  CELLC_FROM_SYMBOL,
+  CELLC_FROM_TRAJECTORY,
+  CELLC_FROM_BEFORE,
+  CELLC_FROM_ONCE,
+  CELLC_FROM_SUM,
+  CELLC_FROM_REMADE /* the trajectory where new values were not made again */
+};
 
 typedef struct cellc_source {
   int kind, id; /* of a sum: its number in the stage; after the stages the part's number among all */
@@ -46,10 +53,20 @@ typedef struct cellc_lanes {
   int variant_count, first_kernel;
 } cellc_lanes;
 
+/* What is made before a stage's lanes go over single steps: copies that lag, by out their positions; the last one makes
+ * the states before each step, of all of the stage, and has none. */
+typedef struct cellc_remade {
+  cellc_derived made;
+  const int* copies;
+} cellc_remade;
+
 typedef struct cellc_stage_part {
   cellc_stage_facts facts;
   const int* states; /* by state: position; then -1 */
   cellc_lanes plain, summing;
+  const cellc_remade* remade; /* one after the other, where later stages read new values that are made again */
+  const int* remade_states;   /* those, but for copies: positions; then -1 */
+  int remade_count;
 } cellc_stage_part;
 
 /* The outs, where lanes have made sums. */

@@ -110,14 +110,21 @@ static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const
   return plan;
 }
 
-/* Whether a plan leaves no residual: a walk, exact maps in a single pass (`scans`: the stage has them), or starts that
- * one step back decides. A stage that later ones read is walked otherwise, where nobody looks at whole steps
- * afterwards: what a later stage makes of a residual would have to be checked. */
+/* Whether a plan leaves no residual that a later stage would see: a walk, exact maps in a single pass (`scans`: the
+ * stage has them; cellc_is_remade), or starts that one step back decides. A stage that later ones read is walked
+ * otherwise, where nobody looks at whole steps afterwards: what a later stage makes of a residual would have to be
+ * checked. */
 static inline int cellc_leaves_no_residual(const cellc_stage_facts* stage, int scans, const cellc_plan* plan) {
   if (plan->strategy == CELLC_SEQUENTIAL) return 1;
   if (stage->forgets) return plan->burn_in > 0;
   return plan->strategy == CELLC_SCAN && scans;
 }
+
+/* Whether later stages read a stage's new values as they are made again from the rows before, where nobody looks at
+ * whole steps afterwards: what exact maps were rounded by is within the tolerance, and what a later stage makes of it
+ * may not be. It costs a pass over what the stage reads and has written; a walk in its place takes up to twenty times
+ * as long. */
+static inline int cellc_is_remade(const cellc_plan* plan) { return plan->strategy == CELLC_SCAN; }
 
 /* Parts that each of a stage's sums is made in by this plan; 0: lanes make none. `parts`: what they can
  * (cellc_lane_sums). Lanes that walk their whole sequence have every new state at hand for what comes after them.

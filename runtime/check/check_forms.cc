@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "compiler/analysis/semiring.h"
+#include "compiler/graph/axes.h"
 #include "runtime/check/check_claims.h"
 #include "runtime/check/sampled_step.h"
 
@@ -85,6 +87,28 @@ class FormChecker {
     items_.push_back(tally.finish());
   }
 
+  /// The step is the map that the stage was recognised to be: a scan composes that, and not the step. What it gets
+  /// wrong repair would make right again, so that results tell nothing of it.
+  void check_map(ClaimTally& tally, const Stage& stage, const States& states) {
+    const States made = of_.step(states), noise = of_.step.noise(states);
+    for (const int u : stage.states) {
+      const auto map = of_.maps.find(u);
+      if (map == of_.maps.end()) continue;
+      const Tensor claimed = of_.step.value(map->second, of_.cell.symbol_of(of_.cell.updates[u]).index, states);
+      for (std::size_t i = 0; i < made[u].size(); ++i) {
+        if (!std::isfinite(made[u][i]) || !std::isfinite(noise[u][i])) {
+          tally.skip();
+          continue;
+        }
+        const double rounding = 1e-9 * (1 + std::abs(made[u][i])) + 8 * noise[u][i];
+        tally.compare(std::abs(claimed.data[i] - made[u][i]), rounding, [&] {
+          return fmt::format("{} is {:.9g} by the map that scans compose, {:.9g} by the step",
+                             of_.step.entry_text(u, static_cast<std::int64_t>(i), true), claimed.data[i], made[u][i]);
+        });
+      }
+    }
+  }
+
   /// Where all states of the stage are larger by one number, and everything else was out of reach, so is the step; a
   /// sum of a semiring is never below (of the minimum never above) what it was of smaller states, nor further from it.
   void check_semiring(const Stage& stage) {
@@ -92,6 +116,7 @@ class FormChecker {
     const bool has_offset = !stage.semiring || !stage.semiring->offsets.empty();
     for (const Point& point : of_.points) {
       of_.step.at(point.row);
+      check_map(tally, stage, point.states);
       for (const double by : {0.37, 1.25}) {
         States moved = point.states;
         for (const int u : stage.states)
@@ -124,6 +149,7 @@ class FormChecker {
     const int u = stage.states[0];
     for (const Point& point : of_.points) {
       of_.step.at(point.row);
+      check_map(tally, stage, point.states);
       for (std::size_t i = 0; i < std::min<std::size_t>(point.states[u].size(), 8); ++i) {
         const auto where = [&](const char* what) {
           return [this, u, i, what] {
@@ -276,6 +302,38 @@ class FormChecker {
 };
 
 }  // namespace
+
+std::map<int, NodeId> values_of_maps(CellGraph& cell, const Structure& structure) {
+  Graph& g = cell.graph;
+  std::map<int, NodeId> values;
+  for (const Stage& stage : structure.stages) {
+    const auto affine = [&](NodeId a, NodeId b) {
+      const Symbol& state = cell.symbol_of(cell.updates[static_cast<std::size_t>(stage.states[0])]);
+      const NodeId read =
+          g.read(cell.updates[static_cast<std::size_t>(stage.states[0])].symbol, plain_index(state.index));
+      return g.op(Op::Add, {g.op(Op::Mul, {a, read}), b});
+    };
+    if (const auto& m = stage.clip) values[stage.states[0]] = g.op(Op::Clip, {affine(m->a, m->b), m->low, m->high});
+    if (const auto& m = stage.moebius)
+      values[stage.states[0]] = g.op(Op::Div, {affine(m->a, m->b), affine(m->c, m->d)});
+    if (!stage.semiring) continue;
+    for (const int u : stage.states) {
+      NodeId total = kNoNode;
+      const auto add = [&](NodeId term) {
+        total = total == kNoNode ? term : semiring_sum(g, stage.scannable, total, term);
+      };
+      for (const SemiringMap::Term& t : stage.semiring->terms)
+        if (t.row == u)
+          add(semiring_sum_over(
+              g, stage.scannable, t.bound,
+              g.op(Op::Add, {t.coefficient, g.read(cell.updates[static_cast<std::size_t>(t.column)].symbol, t.at)})));
+      for (const SemiringMap::Offset& o : stage.semiring->offsets)
+        if (o.row == u) add(o.value);
+      values[u] = total == kNoNode ? g.constant(semiring_zero(stage.scannable)) : total;
+    }
+  }
+  return values;
+}
 
 void check_forms(SampledStep& sampled, int stage, std::vector<CheckItem>& items) {
   FormChecker(sampled, stage, items).run();

@@ -32,6 +32,7 @@ SampledStep::SampledStep(CellGraph& cell, const Structure& structure, const Boun
       structure(structure),
       run(with_rows_of_lines(cell, given, trajectory)),
       random(seed, "check"),
+      maps(values_of_maps(cell, structure)),
       step(cell, run) {
   const std::int64_t rows = run.offsets.back();
   for (const std::int64_t row : {std::int64_t{1}, std::int64_t{4}, rows - 1}) {

@@ -2,6 +2,7 @@
 // A cell's step at some points with its derivatives there: what claims are held against.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ class ClaimTally {
   CheckItem item_;
 };
 
+/// New states as the maps that stages were recognised to be give them (clip, Möbius, semirings), by position in
+/// updates: what scans compose, put together to a value of the cell's graph.
+std::map<int, NodeId> values_of_maps(CellGraph& cell, const Structure& structure);
+
 struct SampledStep {
   SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& run, std::uint64_t seed);
   /// `trajectory`: what the reference makes of the run.
@@ -46,6 +51,7 @@ struct SampledStep {
   const Structure& structure;
   const BoundRun run;  ///< with the rows of delay lines
   RandomStream random;
+  const std::map<int, NodeId> maps;  ///< before `step` looks at the graph
   Step step;
   std::vector<Point> points;
 };

@@ -33,6 +33,7 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
         array = &run_.symbols[source.id];
         break;
       case ArraySource::Kind::Trajectory:
+      case ArraySource::Kind::Remade:  // whole steps are looked at afterwards
         axes = cell.symbols[cell.updates[source.id].symbol].axes;
         array = &arrays.trajectories[source.id];
         break;

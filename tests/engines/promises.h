@@ -32,7 +32,7 @@ BoundRun promise_run(const CellGraph& cell, Dtype dtype, const PromiseShape& sha
 std::string broken_promise(const StepRecheck& recheck, const BoundRun& run, const RunOutput& output,
                            const SolveReport& report, double tolerance);
 
-/// A case that is known to break the promise, until somebody mends it.
+/// A case that once broke the promise.
 struct BrokenPromise {
   const char* name;
   const char* text;  ///< of the cell
@@ -43,7 +43,10 @@ struct BrokenPromise {
 extern const BrokenPromise kLagOfAGuess;
 /// Sums run in another order than in the sequential kernel.
 extern const BrokenPromise kSumInAnotherOrder;
-/// On arrays of a caller, nobody looks at what a later stage makes of a scan.
+/// On arrays of a caller nobody looks at what a later stage makes of a scan.
 extern const BrokenPromise kScanFeedsStage;
+/// The same, drawn from a seed: stages that scans can run, of one state or with lags, and later ones that make much of
+/// what those rounded, by factors and jumps.
+std::string fed_cell(std::uint64_t seed);
 
 }  // namespace cellc

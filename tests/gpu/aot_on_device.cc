@@ -23,18 +23,19 @@ struct AotOnDevice::Room {
     const auto n = [](int count) { return static_cast<std::size_t>(count); };
     symbols.resize(n(r.symbols)), part.resize(n(r.part));
     inputs.resize(n(r.inputs)), states.resize(n(r.states)), outs.resize(n(r.outs));
-    finals.resize(n(r.states)), addresses.resize(n(r.addresses)), before.resize(n(r.before)), once.resize(n(r.once));
+    finals.resize(n(r.states)), remade.resize(n(r.states)), addresses.resize(n(r.addresses)),
+        before.resize(n(r.before)), once.resize(n(r.once));
     views.resize(n(r.views)), starts.resize(n(r.starts)), lasts.resize(n(r.starts)),
         argument.resize(n(r.argument_words));
     plans.resize(n(r.stages)), sum_parts.resize(n(r.stages)), sums.resize(n(r.sums));
-    work = {symbols.data(),   inputs.data(), states.data(), outs.data(),      finals.data(), plans.data(),
-            sum_parts.data(), sums.data(),   part.data(),   addresses.data(), before.data(), once.data(),
-            views.data(),     starts.data(), lasts.data(),  argument.data()};
+    work = {symbols.data(), inputs.data(),    states.data(), outs.data(),  finals.data(),    remade.data(),
+            plans.data(),   sum_parts.data(), sums.data(),   part.data(),  addresses.data(), before.data(),
+            once.data(),    views.data(),     starts.data(), lasts.data(), argument.data()};
   }
   std::vector<cellc_nest_array> symbols, part;
   std::vector<cellc_rows_view> inputs, states, outs;
   std::vector<cellc_view> views;
-  Words finals, addresses, before, once, starts, lasts, argument, sums;
+  Words finals, remade, addresses, before, once, starts, lasts, argument, sums;
   std::vector<cellc_plan> plans;
   std::vector<int> sum_parts;
   cellc_work work;

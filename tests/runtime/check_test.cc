@@ -207,6 +207,33 @@ TEST(Check, FalseScansAreNoticed) {
   }
 }
 
+// What is recognised may be of the right kind and yet another map, which a scan would compose, and repair make good.
+TEST(Check, FalseMapsAreNoticed) {
+  const auto derived = [](const char* step) {
+    return derive(std::string("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = ") + step + "\n}\n");
+  };
+  for (const char* step : {"max(h + x, 0.3)", "min(h + x, 0.3)", "softplus(h + x)", "clip(0.9*h + x, -1, 1)",
+                           "(0.5*h + x + 3)/(4 + 0.2*h)"}) {
+    AnalysedCell d = derived(step);
+    EXPECT_EQ(failures(d), "") << step;
+    Stage& stage = d.structure.stages[0];
+    const NodeId one = d.cell.graph.constant(1);
+    if (stage.semiring)
+      stage.semiring->offsets.at(0).value = d.cell.graph.op(Op::Add, {stage.semiring->offsets.at(0).value, one});
+    if (stage.clip) stage.clip->b = d.cell.graph.op(Op::Add, {stage.clip->b, one});
+    if (stage.moebius) stage.moebius->b = d.cell.graph.op(Op::Add, {stage.moebius->b, one});
+    EXPECT_NE(failures(d), "") << step;
+  }
+  // As it was once recognised: an offset of softplus(softplus(h + x)) was left out.
+  AnalysedCell d = derived("softplus(softplus(h + x))");
+  Stage& stage = d.structure.stages[0];
+  ASSERT_TRUE(stage.semiring);
+  ASSERT_EQ(stage.semiring->offsets.size(), 2u);
+  EXPECT_EQ(failures(d), "");
+  stage.semiring->offsets.pop_back();
+  EXPECT_NE(failures(d).find("linear over"), std::string::npos);
+}
+
 // At a kink a difference quotient has no meaning; elsewhere it counts.
 TEST(Check, KinksAreSkippedNotFailed) {
   AnalysedCell d = derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");

@@ -41,9 +41,11 @@ struct CudaSolver::Impl {
   const std::optional<AccumulatedOuts> outs_in_lanes;
   std::vector<std::optional<StageCells>> with_outs;        ///< by stage, where its lanes can make outs
   std::vector<std::unique_ptr<StageProgram>> making_outs;  ///< those, as programs; else null
+  std::vector<std::unique_ptr<StageProgram>> remaking;  ///< by stage, over single steps, where later ones ask for that
   /// How the lanes of a stage are made: alone, with sums, with outs.
   enum Form { kPlain, kSums, kOuts, kForms };
   std::vector<std::optional<NestProgram>> before[kForms], once[kForms];  ///< by stage
+  std::vector<std::vector<std::optional<NestProgram>>> remade;           ///< by stage and pass
   std::optional<NestProgram> after, step, whole;
   bool made_nests = false;  ///< any of these, ever: their kernels may be running
   Relaxations relaxations;
@@ -104,6 +106,7 @@ struct CudaSolver::Impl {
       before[form].resize(staged->stages.size());
       once[form].resize(staged->stages.size());
     }
+    for (const StageCells& s : staged->stages) remade.emplace_back(s.remade.size());
     observed.resize(staged->stages.size());
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
       summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive, outs_in_lanes));
@@ -121,6 +124,7 @@ struct CudaSolver::Impl {
     stages.clear();
     summing.clear();
     making_outs.clear();
+    remaking.clear();
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const Scannable scannable = structure.stages[k].scannable;
       stages.push_back(
@@ -131,6 +135,10 @@ struct CudaSolver::Impl {
       making_outs.push_back(with_outs[k] ? std::make_unique<StageProgram>(gpu, cell, *with_outs[k], scannable, storage,
                                                                           source, derive, &staged->stages[k])
                                          : nullptr);
+      remaking.push_back(
+          staged->stages[k].remade.empty()
+              ? nullptr
+              : std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source, derive));
       for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
         if (program && outs_in_lanes) program->repeat_bits();
       // Forward runs and shipped code have the same kernels.
@@ -147,6 +155,8 @@ struct CudaSolver::Impl {
     for (auto* forms : {&before, &once})
       for (auto& programs : *forms)
         for (auto& p : programs) p.reset();
+    for (auto& programs : remade)
+      for (auto& p : programs) p.reset();
   }
 
   NestOptions nest_options() {
@@ -192,7 +202,7 @@ struct CudaSolver::Impl {
   double compiled_ms() const {
     double ms = compile_ms + relaxations.compile_ms() + stepped.compile_ms();
     for (const auto& s : stages) ms += s->compile_ms();
-    for (const auto* programs : {&summing, &making_outs})
+    for (const auto* programs : {&summing, &making_outs, &remaking})
       for (const auto& s : *programs) ms += s ? s->compile_ms() : 0;
     return ms;
   }
@@ -215,6 +225,7 @@ struct CudaSolver::Impl {
     r.rows = arrays.rows;
     r.longest = arrays.longest;
     r.on_device = on_device;
+    r.is_adjoint = outs_in_lanes.has_value();
     r.may_wait = may_wait;
     r.unrelaxed = unrelaxed;
     const bool stepwise = !stepwise_reason(cell, *staged, r.stages).empty();
@@ -289,9 +300,15 @@ struct CudaSolver::Impl {
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
       if (own && execution.stages[k].plan.strategy != Strategy::Sequential && form_of(k) != kOuts) return false;
       for (const ArraySource& source : s.lanes.sources)
-        if (!own && source == ArraySource{ArraySource::Kind::Trajectory, update}) return false;
+        if (!own && is_of(source, update)) return false;
     }
     return true;
+  }
+
+  /// Rows of that state, as they were written or made again: whether they are depends on the plan.
+  static bool is_of(const ArraySource& source, int update) {
+    return (source.kind == ArraySource::Kind::Trajectory || source.kind == ArraySource::Kind::Remade) &&
+           source.id == update;
   }
 
   /// Whether a run from host to host may check whole steps afterwards (unchecked): there is none after lanes that walk.
@@ -337,11 +354,16 @@ struct CudaSolver::Impl {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
       return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
         return (s.kind == ArraySource::Kind::Symbol && s.id == symbol) ||
-               (s.kind == ArraySource::Kind::Trajectory && cell.updates[s.id].symbol == symbol);
+               ((s.kind == ArraySource::Kind::Trajectory || s.kind == ArraySource::Kind::Remade) &&
+                cell.updates[s.id].symbol == symbol);
       });
     };
-    for (std::size_t k = 0; k < staged->stages.size(); ++k)
+    for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       if (reads(lanes_of(k, as_planned ? form_of(k) : kPlain).before.sources)) return true;
+      // A plan that walks at first never becomes a scan. Single steps are rows, whatever sequence they are of.
+      for (const DerivedCell& pass : staged->stages[k].remade)
+        if (execution.remakes[k] && (reads(pass.sources) || reads(staged->stages[k].lanes.sources))) return true;
+    }
     return as_planned ? outs_wanted && reads(after_cell().sources) : reads(staged->after.sources);
   }
 
@@ -411,6 +433,16 @@ struct CudaSolver::Impl {
                                                                : execution.makes_outs[k]  ? kOuts
                                                                                           : kPlain));
     arrays.reserve_between(all);
+    std::vector<bool> remakes(cell.updates.size()), states(cell.updates.size());
+    for (std::size_t k = 0; k < execution.stages.size(); ++k) {
+      if (!execution.remakes[k]) continue;
+      for (const int u : staged->stages[k].states) {
+        states[static_cast<std::size_t>(u)] = true;
+        remakes[static_cast<std::size_t>(u)] = cell.symbol_of(cell.updates[static_cast<std::size_t>(u)]).lag_of >= 0;
+      }
+      for (const int u : remade_values(cell, *staged, k)) remakes[static_cast<std::size_t>(u)] = true;
+    }
+    arrays.reserve_remade(remakes, states);
     arrays.reserve_sums(summed, execution.sum_parts, [&](int k) {
       const auto stage = static_cast<std::size_t>(k);
       return program(stage).outer_parts(arrays.stage_run(summed[stage]->stage, k), execution.stages[stage]);
@@ -478,6 +510,9 @@ struct CudaSolver::Impl {
         const auto k = static_cast<std::size_t>(pass.stage);
         auto source = program(k).missing(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k]);
         if (source) sources.push_back(std::move(*source));
+      } else if (pass.kind == PassKind::Remade && static_cast<std::size_t>(pass.part) == remade[k_of(pass)].size()) {
+        auto source = remaking[k_of(pass)]->missing(single_steps(k_of(pass)), CudaPlan());
+        if (source) sources.push_back(std::move(*source));
       } else if (const Nest nest = nest_of(pass); nest.cell && !*nest.program) {
         sources.push_back(NestProgram::emit(*nest.cell, Structure{}, pass.storage, nest_options()));
       }
@@ -497,6 +532,11 @@ struct CudaSolver::Impl {
         return {&once[form_of(pass)][k], &lanes_of(k, form_of(pass)).once.cell};
       case PassKind::Before:
         return {&before[form_of(pass)][k], &lanes_of(k, form_of(pass)).before.cell};
+      case PassKind::Remade: {
+        const auto part = static_cast<std::size_t>(pass.part);
+        if (part == remade[k].size()) return {};
+        return {&remade[k][part], &staged->stages[k].remade[part].cell};
+      }
       case PassKind::After:
         return {left_outs() ? &left_outs()->program : &after, &after_cell().cell};
       default:
@@ -524,6 +564,13 @@ struct CudaSolver::Impl {
         program(k).run(run, execution.stages[k], tolerance, stream);
         return;
       }
+      case PassKind::Remade:
+        if (static_cast<std::size_t>(pass.part) < remade[k].size())
+          program_of(pass).run(
+              arrays.remade_run(staged->stages[k].remade[static_cast<std::size_t>(pass.part)], pass.stage), stream);
+        else
+          remaking[k]->run(single_steps(k), CudaPlan(), tolerance, stream);
+        return;
       case PassKind::Relaxed:
         relaxations.of(k)->run(arrays, product_factors(solve.products, dtype), solve, tolerance,
                                execution.relaxation_worth, stream);
@@ -538,6 +585,11 @@ struct CudaSolver::Impl {
         whole_program().run(arrays.whole_run(), stream);
         return;
     }
+  }
+
+  static std::size_t k_of(const Pass& pass) { return static_cast<std::size_t>(std::max(0, pass.stage)); }
+  StageRun single_steps(std::size_t k) const {
+    return arrays.single_steps(staged->stages[k], static_cast<int>(k), remade_values(cell, *staged, k));
   }
 
   /// Sequences that are shorter than others leave nothing in the parts of tiles that they do not reach.
@@ -613,7 +665,7 @@ struct CudaSolver::Impl {
     report.converged = report.unconverged.empty();
     report.compile_ms = compiled_ms();
     std::vector<CacheState> all = caches;
-    for (const auto* programs : {&stages, &summing, &making_outs})
+    for (const auto* programs : {&stages, &summing, &making_outs, &remaking})
       for (const auto& s : *programs)
         if (s) all.insert(all.end(), s->caches().begin(), s->caches().end());
     for (const CacheState state : relaxations.caches()) all.push_back(state);

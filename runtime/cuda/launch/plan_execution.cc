@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
@@ -166,6 +167,8 @@ std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell&
       return "before the stage " + stage();
     case PassKind::Stage:
       return "stage " + stage();
+    case PassKind::Remade:
+      return fmt::format("new values of the stage {}, from the rows before", stage());
     case PassKind::Relaxed:
       return fmt::format("stage {}, relaxed", stage());
     case PassKind::Stepped:
@@ -197,6 +200,22 @@ StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map
   f.makes_outs = making_outs && !making_outs->refusal(sizes);
   if (f.makes_outs) f.scans_in_one_pass = f.scans_in_one_pass && making_outs->scans_in_one_pass(sizes);
   return f;
+}
+
+std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, std::size_t stage) {
+  std::vector<int> values;
+  for (const int u : staged.stages[stage].states) {
+    if (cell.symbol_of(cell.updates[static_cast<std::size_t>(u)]).lag_of >= 0) continue;
+    const ArraySource wanted{ArraySource::Kind::Remade, u};
+    if (std::any_of(staged.stages.begin(), staged.stages.end(), [&](const StageCells& s) {
+          const auto reads = [&](const DerivedCell& part) {
+            return std::find(part.sources.begin(), part.sources.end(), wanted) != part.sources.end();
+          };
+          return reads(s.before) || reads(s.lanes);
+        }))
+      values.push_back(u);
+  }
+  return values;
 }
 
 Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype) {
@@ -262,6 +281,7 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
                                     : lane_storage(r.cell, r.staged, r.dtype);
   plan.sum_parts.assign(count, 0);
   plan.makes_outs.assign(count, false);
+  plan.remakes.assign(count, false);
   for (std::size_t k = 0; k < count; ++k) {
     const Strategy strategy = solve.plan.empty() ? solve.solver : solve.plan[k].strategy;
     if (const auto why = refusal(r, k, strategy)) throw SolverError(*why);
@@ -287,8 +307,12 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
         !leaves_no_residual(r.structure.stages[k], r.stages[k], stage))
       stage = sequential_for(
           "later stages read this one, and nobody looks at the whole step afterwards: no residual is left");
+    if (r.on_device && !r.is_adjoint && !plan.runs_stepwise && r.rows > std::numeric_limits<int>::max() &&
+        stage.plan.strategy == Strategy::Scan && !r.staged.stages[k].remade.empty())
+      stage = sequential_for("later stages read this one, and it has more steps than lanes go over singly");
     if (!plan.runs_stepwise && r.rows > 0) {
       const cellc_plan numbers = host_plan(stage);
+      plan.remakes[k] = r.on_device && !r.is_adjoint && cellc_is_remade(&numbers) && !r.staged.stages[k].remade.empty();
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
       // Segments run steps more than once.
       plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 &&
@@ -339,6 +363,8 @@ std::vector<Pass> ExecutionPlan::passes(const StagedCell& staged, const std::vec
     if (!s.once.cell.outs.empty()) all.push_back({PassKind::Once, number, fuse, makes, arithmetic_of(storage)});
     if (!s.before.cell.outs.empty()) all.push_back({PassKind::Before, number, fuse, makes, storage});
     all.push_back({PassKind::Stage, number, fuse, makes, storage});
+    for (std::size_t i = 0; remakes[k] && i <= staged.stages[k].remade.size(); ++i)
+      all.push_back({PassKind::Remade, number, fuse, makes, storage, static_cast<int>(i)});
   }
   if (!staged.after.cell.outs.empty() && outs_wanted && left)
     all.push_back({PassKind::After, -1, fuses_any(true), makes_any, storage});

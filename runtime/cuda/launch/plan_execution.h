@@ -28,6 +28,7 @@ enum class PassKind {
   Once,     ///< values of params that a stage needs, one row of them
   Before,   ///< what a stage reads of other channels and steps, for all rows
   Stage,    ///< the lanes of a stage, by its strategy
+  Remade,   ///< new values of a stage that was scanned, from the rows before, as later stages read them
   Relaxed,  ///< a stage by waveform relaxation, with solvers of its own; waits for the device
   Stepped,  ///< a stage whose every step is some kernels
   After,    ///< outs, once all states are known
@@ -40,6 +41,7 @@ struct Pass {
   bool fused = false;  ///< lanes also make the sums that follow (fused_reductions.h); of After: those sums are there
   bool with_outs = false;  ///< lanes also make outs (fused_outs.h); of After: those are there
   Dtype storage = Dtype::F32;
+  int part = 0;  ///< of Remade: which of StageCells::remade; behind all of them the lanes over single steps
   bool operator==(const Pass&) const = default;
 };
 /// "before the stage {h}"; `cell` and `staged` are those of the plan.
@@ -72,9 +74,10 @@ struct ExecutionRequest {
   std::vector<Observed> observed{};  ///< by stage, of earlier calls of this shape; empty: none
   std::int64_t rows = 0, longest = 0;
   /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
-  /// no residual.
+  /// no residual, or they read its new values as they were made again.
   bool on_device = false;
-  bool may_wait = false;  ///< of `on_device`: whoever runs it waits, and may look at iterations
+  bool is_adjoint = false;  ///< gradients, which nothing is promised of step by step
+  bool may_wait = false;    ///< of `on_device`: whoever runs it waits, and may look at iterations
   /// Why no stage is relaxed any more; empty: they may be.
   std::string unrelaxed{};
   /// Iterations that stages which go step by step may be relaxed for without being asked to; 0: none.
@@ -95,6 +98,7 @@ struct ExecutionPlan {
   int relaxation_worth = 0;                ///< iterations after which the cell goes step by step; 0: it was asked for
   std::vector<int> sum_parts;              ///< by stage: parts of each sum that its lanes make; 0: they make none
   std::vector<bool> makes_outs;            ///< by stage: its lanes make outs
+  std::vector<bool> remakes;               ///< by stage: its new values are made again
   std::int64_t rows = 0;
 
   bool relaxes(std::size_t stage) const { return stages[stage].plan.strategy == Strategy::Relaxation; }
@@ -112,6 +116,9 @@ struct ExecutionPlan {
                            bool outs_wanted, const std::vector<std::optional<StageCells>>& with_outs = {},
                            bool left = true) const;
 };
+
+/// Updates of a stage whose new values later stages read as they were made again, but for copies that lag.
+std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, std::size_t stage);
 
 /// Storage of rows on a device if the cell is run in lanes: 16 bits where nothing but the stage itself reads what it
 /// writes. What a second stage or an out would read was rounded, so they get arithmetic precision.

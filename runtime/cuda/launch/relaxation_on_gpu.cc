@@ -131,7 +131,7 @@ void RelaxationOnGpu::prepare_inner(const CudaRunArrays& arrays, double toleranc
     const ArraySource source = relaxed_.relaxed.sources[s];
     if (source.kind == ArraySource::Kind::Symbol && static_cast<std::size_t>(source.id) < arrays.bound.histories.size())
       run.histories[s] = arrays.bound.histories[static_cast<std::size_t>(source.id)];
-    if (source.kind == ArraySource::Kind::Trajectory)
+    if (source.kind == ArraySource::Kind::Trajectory || source.kind == ArraySource::Kind::Remade)
       run.histories[s] = Array::view(arithmetic_, lengths.shape({arrays.sequences, 1}, cell.symbols[s].axes), nullptr);
   }
   SolveOptions options;

@@ -100,6 +100,16 @@ void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages
   }
 }
 
+void CudaRunArrays::reserve_remade(const std::vector<bool>& updates, const std::vector<bool>& states) {
+  is_remade_ = updates;
+  remade_.resize(updates.size());
+  befores_.resize(updates.size());
+  for (std::size_t u = 0; u < updates.size(); ++u) {
+    if (updates[u]) reserve_rows(remade_[u], cell.symbol_of(cell.updates[u]).axes);
+    if (states[u]) reserve_rows(befores_[u], cell.symbol_of(cell.updates[u]).axes);
+  }
+}
+
 void CudaRunArrays::reserve_outs(std::vector<std::vector<GpuBuffer>>& of, int stage, const DerivedCell& derived) {
   const auto k = static_cast<std::size_t>(stage);
   of.resize(std::max(of.size(), k + 1));
@@ -158,7 +168,9 @@ std::size_t CudaRunArrays::accumulated_bytes(int out) const {
 }
 
 void CudaRunArrays::drop() {
-  for (auto* buffers : {&symbols_, &histories_, &trajectories_, &finals_, &outs_}) buffers->clear();
+  for (auto* buffers : {&symbols_, &histories_, &trajectories_, &finals_, &outs_, &remade_, &befores_})
+    buffers->clear();
+  is_remade_.clear();
   for (auto* buffers : {&before_, &once_, &sums_, &mixing_}) buffers->clear();
   accumulated_.clear();
   parts_.clear();
@@ -188,6 +200,12 @@ PlacedRows CudaRunArrays::input_rows_of(int symbol) const {
 
 PlacedRows CudaRunArrays::trajectory_of(int update) const {
   return rows_of(placed.trajectories[update], trajectories_[update], cell.symbols[cell.updates[update].symbol].axes);
+}
+
+PlacedRows CudaRunArrays::new_values_of(int update) const {
+  const auto u = static_cast<std::size_t>(update);
+  if (u >= is_remade_.size() || !is_remade_[u]) return trajectory_of(update);
+  return rows_of({}, remade_[u], cell.symbol_of(cell.updates[u]).axes);
 }
 
 // As kernels are given them ------------------------------------------------------------------------------
@@ -241,11 +259,14 @@ NestRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) 
         a = input_rows(s.id);
         break;
       case ArraySource::Kind::Trajectory:
-        a.data = trajectory_of(s.id).data;
-        a.row_stride = trajectory_of(s.id).row;
+      case ArraySource::Kind::Remade: {
+        const PlacedRows rows = s.kind == ArraySource::Kind::Remade ? new_values_of(s.id) : trajectory_of(s.id);
+        a.data = rows.data;
+        a.row_stride = rows.row;
         a.history = value_of(cell.updates[s.id].symbol);
         a.history_depth = 1;
         break;
+      }
       case ArraySource::Kind::Before:
         a.data = before_[k][s.id].address();
         break;
@@ -277,6 +298,41 @@ NestRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
   NestRun r = rows_run(stage.before.sources, k);
   for (std::size_t o = 0; o < stage.before.cell.outs.size(); ++o) r.outs.push_back(before_[k][o].address());
   return r;
+}
+
+NestRun CudaRunArrays::remade_run(const DerivedCell& pass, int k) const {
+  NestRun r = rows_run(pass.sources, k);
+  for (const ArraySink& sink : pass.sinks) {
+    if (sink.kind == ArraySink::Kind::Step) {
+      r.outs.push_back(remade_[static_cast<std::size_t>(sink.id)].address());
+      continue;
+    }
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      if (cell.updates[u].symbol == sink.id) r.outs.push_back(befores_[u].address());
+  }
+  return r;
+}
+
+StageRun CudaRunArrays::single_steps(const StageCells& stage, int k, const std::vector<int>& updates) const {
+  StageRun run = stage_run(stage, k);
+  run.sequences = rows;
+  run.length = 1;
+  run.uniform = true;
+  run.offsets = 0;
+  run.reverse = false;
+  for (std::size_t s = 0; s < run.symbols.size(); ++s) {
+    DeviceArray& array = run.symbols[s];
+    if (s < stage.states.size()) {
+      const int u = stage.states[s];
+      const bool wanted = std::find(updates.begin(), updates.end(), u) != updates.end();
+      array.data = wanted ? remade_[static_cast<std::size_t>(u)].address() : 0;
+      array.row = entries(cell.symbol_of(cell.updates[static_cast<std::size_t>(u)]).axes);
+      run.starts[s] = befores_[static_cast<std::size_t>(u)].address();
+      run.finals[s] = 0;
+    }
+    array.batch = array.row;
+  }
+  return run;
 }
 
 NestRun CudaRunArrays::after_run(const DerivedCell& after) const {
@@ -316,8 +372,9 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
         if (cell.symbols[id].kind == SymbolKind::Input) put_rows(run.symbols.back(), input_rows_of(id));
         break;
       case ArraySource::Kind::Trajectory:
+      case ArraySource::Kind::Remade:
         run.symbols.push_back(device_array(0, cell.symbols[cell.updates[id].symbol].axes));
-        put_rows(run.symbols.back(), trajectory_of(id));
+        put_rows(run.symbols.back(), source.kind == ArraySource::Kind::Remade ? new_values_of(id) : trajectory_of(id));
         break;
       case ArraySource::Kind::Before:
         run.symbols.push_back(device_array(before_[k][id].address(), stage.before.cell.outs[id].index));

@@ -37,6 +37,9 @@ struct CudaRunArrays {
   void reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs, bool drops);
   /// Memory for what stages read and the kernels before them write; null: that stage has neither.
   void reserve_between(const std::vector<const StageCells*>& stages);
+  /// Memory for new values that are made again, by update, of all states of these stages; others are read where their
+  /// trajectories are.
+  void reserve_remade(const std::vector<bool>& updates, const std::vector<bool>& states);
   /// Memory for outs of `fixed`, sums that a stage reads and does not change, and of `mixing`, terms of a relaxed one.
   void reserve_fixed(int stage, const DerivedCell& fixed);
   void reserve_mixing(int stage, const DerivedCell& mixing);
@@ -57,6 +60,7 @@ struct CudaRunArrays {
 
   std::vector<std::int64_t> shape_of(std::int64_t first, const std::vector<AxisId>& axes) const;
   PlacedRows trajectory_of(int update) const;
+  PlacedRows new_values_of(int update) const;  ///< as later stages read them: made again, or the trajectory
   GpuAddress final_of(std::size_t update) const {
     return placed.finals[update] ? placed.finals[update] : finals_[update].address();
   }
@@ -86,6 +90,9 @@ struct CudaRunArrays {
   NestRun once_run(const StageCells& stage, int k) const;
   NestRun before_run(const StageCells& stage, int k) const;
   NestRun after_run(const DerivedCell& after) const;
+  NestRun remade_run(const DerivedCell& pass, int k) const;
+  /// The stage's lanes over single steps, each from the states before it: these new values are made again.
+  StageRun single_steps(const StageCells& stage, int k, const std::vector<int>& updates) const;
   StageRun stage_run(const StageCells& stage, int k) const;
 
   // And back.
@@ -112,7 +119,8 @@ struct CudaRunArrays {
   NestRun empty_run() const;
   DeviceArray device_array(GpuAddress data, const std::vector<AxisId>& axes) const;
 
-  std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;
+  std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_, remade_, befores_;
+  std::vector<bool> is_remade_;  ///< by update
   std::vector<std::vector<GpuBuffer>> before_, once_, sums_, mixing_;
   std::vector<Accumulated> accumulated_;  ///< by out
   std::vector<GpuAddress> parts_;         ///< of sums, as `after` numbers them

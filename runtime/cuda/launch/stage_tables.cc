@@ -35,6 +35,7 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
     case ArraySource::Kind::Symbol:
       return cell.symbols[source.id].axes;
     case ArraySource::Kind::Trajectory:
+    case ArraySource::Kind::Remade:
       return cell.symbol_of(cell.updates[source.id]).axes;
     case ArraySource::Kind::Before:
       return stage.before.cell.outs[source.id].index;

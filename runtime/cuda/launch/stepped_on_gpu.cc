@@ -100,7 +100,8 @@ bool SteppedOnGpu::reads(int symbol) const {
   for (const DerivedCell* cell : {&cells_.fixed, &cells_.step})
     for (const ArraySource& s : cell->sources)
       if ((s.kind == ArraySource::Kind::Symbol && s.id == symbol) ||
-          (s.kind == ArraySource::Kind::Trajectory && cell_.updates[static_cast<std::size_t>(s.id)].symbol == symbol))
+          ((s.kind == ArraySource::Kind::Trajectory || s.kind == ArraySource::Kind::Remade) &&
+           cell_.updates[static_cast<std::size_t>(s.id)].symbol == symbol))
         return true;
   return std::any_of(states_.begin(), states_.end(),
                      [&](int u) { return cell_.updates[static_cast<std::size_t>(u)].symbol == symbol; });

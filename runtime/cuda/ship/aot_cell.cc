@@ -39,6 +39,8 @@ cellc_source source_of(const ArraySource& s) {
       return {CELLC_FROM_SYMBOL, s.id};
     case ArraySource::Kind::Trajectory:
       return {CELLC_FROM_TRAJECTORY, s.id};
+    case ArraySource::Kind::Remade:
+      return {CELLC_FROM_REMADE, s.id};
     case ArraySource::Kind::Before:
       return {CELLC_FROM_BEFORE, s.id};
     case ArraySource::Kind::Once:
@@ -152,8 +154,9 @@ class AotBuilder {
                  fmt::format("before{}", k), &staged.stages[k].before);
         return;
       case PassKind::Stage:
-        add_stage(staged.stages[k], k, *programs[k]);
+        add_stage(staged, k, *programs[k]);
         return;
+      case PassKind::Remade:  // add_stage() has them: which stages are scanned follows from the shape of a call
       case PassKind::Relaxed:
       case PassKind::Stepped:
         throw std::logic_error("a stage that only runs of our own can run was to be shipped");
@@ -232,7 +235,8 @@ class AotBuilder {
     source_.add(running_, text.text);
   }
 
-  void add_stage(const StageCells& stage, std::size_t k, StageProgram& program) {
+  void add_stage(const StagedCell& staged, std::size_t k, StageProgram& program) {
+    const StageCells& stage = staged.stages[k];
     AotStage& s = to_.stages[k];
     s.states = stage.states;
     s.states.push_back(-1);
@@ -248,6 +252,23 @@ class AotBuilder {
       if (what.find(kind) == std::string::npos) what += (what.empty() ? "" : ", ") + kind;
     }
     to_.plan.push_back(fmt::format("the stage {}, a lane a thread: {}", name_of_stage(cell_, stage.states), what));
+    if (what.find("scan") != std::string::npos && !request_.with_sums) add_remade(stage, k, staged);
+  }
+
+  void add_remade(const StageCells& stage, std::size_t k, const StagedCell& staged) {
+    AotStage& s = to_.stages[k];
+    if (stage.remade.empty()) return;
+    for (const DerivedCell& pass : stage.remade) {
+      AotRemade& remade = s.remade.emplace_back();
+      for (const ArraySink& sink : pass.sinks)
+        if (sink.kind == ArraySink::Kind::Step) remade.copies.push_back(sink.id);
+      add_rows(remade.made, pass.cell, Structure{}, running_, fmt::format("remade{}_{}", k, s.remade.size()), &pass);
+    }
+    s.remade_states = remade_values(cell_, staged, k);
+    s.remade_states.push_back(-1);
+    to_.plan.push_back(
+        fmt::format("where the stage {} is scanned, its new values again, step by step, for later stages",
+                    name_of_stage(cell_, stage.states)));
   }
 
   // Sums in lanes --------------------------------------------------------------------------------------
@@ -319,13 +340,21 @@ class AotBuilder {
   }
 
   void note_what_rows_read(const StagedCell& staged, bool runs_stepwise) {
-    const auto note = [&](const DerivedCell& part) {
+    const auto note = [&](const DerivedCell& part, int how = 1) {
+      const auto is_read = [&](int symbol) {
+        int& by = to_.symbols[static_cast<std::size_t>(symbol)].read_by_nests;
+        if (by != 1) by = how;
+      };
       for (const ArraySource& s : part.sources) {
-        if (s.kind == ArraySource::Kind::Symbol) to_.symbols[s.id].read_by_nests = 1;
-        if (s.kind == ArraySource::Kind::Trajectory) to_.symbols[cell_.updates[s.id].symbol].read_by_nests = 1;
+        if (s.kind == ArraySource::Kind::Symbol) is_read(s.id);
+        if (s.kind == ArraySource::Kind::Trajectory || s.kind == ArraySource::Kind::Remade)
+          is_read(cell_.updates[static_cast<std::size_t>(s.id)].symbol);
       }
     };
     for (const StageCells& s : staged.stages) note(s.once), note(s.before);
+    for (std::size_t k = 0; k < to_.stages.size(); ++k)
+      for (std::size_t i = 0; i < to_.stages[k].remade.size(); ++i)
+        note(staged.stages[k].remade[i], 2), note(staged.stages[k].lanes, 2);
     note(staged.after);
     if (runs_stepwise)
       for (cellc_symbol& s : to_.symbols) s.read_by_nests = 1;
@@ -392,6 +421,8 @@ CallRoom call_room(const cellc_cell& cell) {
       if (cell.reduced[n].parts[k]) sums += cell.reduced[n].parts[k] * cell.stages[k].summing.stage->sums;
     r.sums = std::max(r.sums, sums);
   }
+  for (int k = 0; k < cell.stage_count; ++k)
+    for (int i = 0; i < cell.stages[k].remade_count; ++i) part(cell.stages[k].remade[i].made);
   for (int k = 0; k < cell.stage_count; ++k)
     for (const cellc_lanes* lanes : {&cell.stages[k].plain, &cell.stages[k].summing}) {
       if (!lanes->stage) continue;

@@ -53,10 +53,18 @@ struct AotLanes {
   int first_kernel = 0;
 };
 
+struct AotRemade {
+  AotNests made;
+  std::vector<int> copies;
+};
+
 struct AotStage {
   cellc_stage_facts facts{};
   std::vector<int> states;
   AotLanes plain, summing;
+  std::deque<AotRemade> remade;
+  std::vector<cellc_remade> remade_table;
+  std::vector<int> remade_states;
 };
 
 /// The outs, where lanes have made sums in so many parts, by stage.

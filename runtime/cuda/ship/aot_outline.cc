@@ -91,8 +91,11 @@ void AotOutline::finish(Dtype running, bool runs_stepwise, const GpuFacts& card)
                        static_cast<int>(of.variants.size()),
                        of.first_kernel};
   };
-  for (const AotStage& s : to_.stages)
-    to_.parts.push_back({s.facts, s.states.data(), lanes(s.plain), lanes(s.summing)});
+  for (AotStage& s : to_.stages) {
+    for (const AotRemade& r : s.remade) s.remade_table.push_back({r.made.derived, r.copies.data()});
+    to_.parts.push_back({s.facts, s.states.data(), lanes(s.plain), lanes(s.summing), s.remade_table.data(),
+                         s.remade_states.data(), static_cast<int>(s.remade_table.size())});
+  }
   for (const AotReduced& r : to_.reduced) to_.reduced_table.push_back({r.parts.data(), r.after.derived});
   cellc_cell& t = to_.cell_table_;
   t.outline.axis_count = static_cast<int>(to_.fixed.size());

@@ -103,6 +103,7 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
           units[known->second].what += fmt::format("; also {}", title);
         break;
       }
+      case PassKind::Remade:
       case PassKind::Relaxed:
       case PassKind::Stepped:
         throw std::logic_error("units are those that are planned without a request");

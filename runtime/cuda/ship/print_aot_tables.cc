@@ -81,8 +81,13 @@ static_assert(fills<Table>({CELLC_AT(symbols),
 }  // namespace stage_table
 namespace part_table {
 using Table = cellc_stage_part;
-static_assert(fills<Table>({CELLC_AT(facts), CELLC_AT(states), CELLC_AT(plain), CELLC_AT(summing)}));
+static_assert(fills<Table>({CELLC_AT(facts), CELLC_AT(states), CELLC_AT(plain), CELLC_AT(summing), CELLC_AT(remade),
+                            CELLC_AT(remade_states), CELLC_AT(remade_count)}));
 }  // namespace part_table
+namespace remade_table {
+using Table = cellc_remade;
+static_assert(fills<Table>({CELLC_AT(made), CELLC_AT(copies)}));
+}  // namespace remade_table
 namespace lanes_table {
 using Table = cellc_lanes;
 static_assert(fills<Table>({CELLC_AT(stage), CELLC_AT(once), CELLC_AT(before), CELLC_AT(sources), CELLC_AT(sums),
@@ -335,8 +340,17 @@ class TablePrinter {
     const std::string name = fmt::format("stage{}", k), states = list("int", name + "_states", s.states);
     const std::string plain = lanes(name, part.plain, s.plain, s.plain),
                       summing = lanes(name + "_sums", part.summing, s.summing, s.plain);
-    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {}}}", part.facts.exact, part.facts.forgets,
-                       part.facts.remembers, part.facts.storage_bytes, states, plain, summing);
+    std::vector<std::string> passes;
+    for (std::size_t i = 0; i < s.remade.size(); ++i) {
+      const std::string of = fmt::format("{}_remade{}", name, i),
+                        copies = list("int", of + "_copies", s.remade[i].copies);
+      passes.push_back(fmt::format("{{{}, {}}}", derived(of, part.remade[i].made, s.remade[i].made), copies));
+    }
+    const std::string remade = raw("cellc_remade", name + "_remade", passes),
+                      values = list("int", name + "_remade_states", s.remade_states);
+    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {},\n   {}, {}, {}}}", part.facts.exact,
+                       part.facts.forgets, part.facts.remembers, part.facts.storage_bytes, states, plain, summing,
+                       remade, values, part.remade_count);
   }
 
   const AotCell& cell_;
