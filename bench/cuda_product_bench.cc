@@ -2,17 +2,19 @@
 //
 //   cellc_bench_cuda_products [ROWS,WIDTH,DEPTH[;…] [REPEATS]]
 //
-// ms, TFLOP/s, and the largest error over Σ|l·r| of some sums against f64.
+// ms, TFLOP/s, and the largest error over Σ|l·r| of some sums against f64. "of bf16": rows lie in 16 bits, and numbers
+// of the matrix have as many, or, "f32 matrix", 24.
 #include <fmt/format.h>
 
 #include <cmath>
 #include <random>
 #include <sstream>
 
-#include "kernels-templates/host/host_tiles.h"
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/nest_tables.h"
+#include "runtime/data/bind.h"
 
 namespace {
 
@@ -22,6 +24,9 @@ struct Kind {
   const char* name;
   ProductFactors factors;
   bool wide = false;  ///< by wgmma, which cards of sm_90 alone have
+  Dtype storage = Dtype::F32;
+  bool exact = false;  ///< the matrix has numbers of `storage`
+  bool stored() const { return storage != Dtype::F32; }
 };
 constexpr Kind kKinds[] = {{"f32", ProductFactors::Real},
                            {"3xtf32", ProductFactors::Tf32x3},
@@ -31,12 +36,33 @@ constexpr Kind kKinds[] = {{"f32", ProductFactors::Real},
                            {"bf16", ProductFactors::BF16},
                            {"bf16, wgmma", ProductFactors::BF16, true},
                            {"f16", ProductFactors::F16},
-                           {"f16, wgmma", ProductFactors::F16, true}};
+                           {"f16, wgmma", ProductFactors::F16, true},
+                           {"of bf16: default", ProductFactors::Tf32x3, false, Dtype::BF16, true},
+                           {"storage", ProductFactors::BF16, false, Dtype::BF16, true},
+                           {"default, wgmma", ProductFactors::Tf32x3, true, Dtype::BF16, true},
+                           {"default, wgmma, f32 matrix", ProductFactors::Tf32x3, true, Dtype::BF16},
+                           {"tf32, wgmma, f32 matrix", ProductFactors::Tf32, true, Dtype::BF16},
+                           {"storage, wgmma", ProductFactors::BF16, true, Dtype::BF16, true},
+                           {"of f16: default", ProductFactors::Tf32x3, false, Dtype::F16, true},
+                           {"default, wgmma", ProductFactors::Tf32x3, true, Dtype::F16, true},
+                           {"default, wgmma, f32 matrix", ProductFactors::Tf32x3, true, Dtype::F16},
+                           {"storage, wgmma", ProductFactors::F16, true, Dtype::F16, true}};
+
+/// The numbers of `all` that have the bits of `storage`, as f32 and as they lie.
+std::vector<float> round_to(const std::vector<float>& all, Dtype storage, std::vector<std::uint16_t>* bits = nullptr) {
+  Array array = Array::uninitialised(Dtype::F32, {static_cast<std::int64_t>(all.size())});
+  std::copy(all.begin(), all.end(), static_cast<float*>(array.data()));
+  const Array narrow = convert(array, storage), back = convert(narrow, Dtype::F32);
+  const auto* const stored = static_cast<const std::uint16_t*>(narrow.data());
+  if (bits) bits->assign(stored, stored + all.size());
+  return {static_cast<const float*>(back.data()), static_cast<const float*>(back.data()) + all.size()};
+}
 
 GpuModule module_of(Gpu& gpu, const Kind& kind) {
-  ProductTemplate product = product_template(kind.factors, Dtype::F32);
-  if (kind.wide) product.parts.push_back("product_wgmma.cuh");
-  std::string text = storage_macro(Dtype::F32) + product.macro;
+  ProductTemplate product = product_template(kind.factors, kind.storage);
+  if (kind.wide) product.parts.push_back(kind.stored() ? "product_stored.cuh" : "product_wgmma.cuh");
+  std::string text = storage_macro(kind.storage) + product.macro;
+  if (kind.stored()) text += stored_operands(false);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
@@ -47,14 +73,13 @@ GpuModule module_of(Gpu& gpu, const Kind& kind) {
 void bench(Gpu& gpu, long long rows, long long width, long long depth, int repeats) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> numbers(-1, 1);
-  std::vector<float> operand(static_cast<std::size_t>(rows * depth)), matrix(static_cast<std::size_t>(width * depth)),
-      result(static_cast<std::size_t>(rows * width));
-  for (auto* all : {&operand, &matrix})
+  std::vector<float> all_rows(static_cast<std::size_t>(rows * depth)),
+      all_columns(static_cast<std::size_t>(width * depth)), result(static_cast<std::size_t>(rows * width));
+  for (auto* all : {&all_rows, &all_columns})
     for (float& x : *all) x = numbers(random);
+  std::vector<float> operand = all_rows, matrix = all_columns;
   const GpuBuffer a_operand(gpu, operand.size() * 4), a_matrix(gpu, matrix.size() * 4),
       a_result(gpu, result.size() * 4);
-  gpu.copy_in(a_operand.address(), operand.data(), a_operand.bytes(), 0);
-  gpu.copy_in(a_matrix.address(), matrix.data(), a_matrix.bytes(), 0);
   ProductArguments a{};
   a.frame.sequences = a.frame.direction = 1;
   a.frame.rows = rows;
@@ -67,9 +92,19 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
   a.result = reinterpret_cast<void*>(a_result.address());
   for (const Kind& kind : kKinds) {
     if (kind.wide && gpu.facts().major != 9) continue;
+    std::vector<std::uint16_t> bits;
+    if (kind.stored()) operand = round_to(all_rows, kind.storage, &bits);
+    matrix = kind.exact ? round_to(all_columns, kind.storage) : all_columns;
+    if (kind.stored())
+      gpu.copy_in(a_operand.address(), bits.data(), bits.size() * 2, 0);
+    else
+      gpu.copy_in(a_operand.address(), operand.data(), a_operand.bytes(), 0);
+    gpu.copy_in(a_matrix.address(), matrix.data(), a_matrix.bytes(), 0);
     const GpuModule module = module_of(gpu, kind);
-    const GpuFunction kernel = gpu.function(module, kind.wide ? "cellc_product_wgmma" : "cellc_product");
-    const ProductTemplate form = product_template(kind.factors, Dtype::F32);
+    const GpuFunction kernel =
+        gpu.function(module, kind.stored() ? (kind.wide ? "cellc_product_wgmma_stored" : "cellc_product_stored")
+                                           : (kind.wide ? "cellc_product_wgmma" : "cellc_product"));
+    const ProductTemplate form = product_template(kind.factors, kind.storage);
     GpuLaunch launch;
     launch.block.x = 256;
     // As runs choose them.
@@ -77,11 +112,10 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
     a.stages =
         cellc_product_stages(&a, form.row_bytes, form.blocks, gpu.facts().shared_per_block, &launch.shared_bytes);
     GpuBuffer prepared;
+    long long most_blocks = 8;
     if (kind.wide) {  // made ready once, as of a param; not in the time
-      cellc_wide_products wide{};
-      wide.stage_bytes = form.wide_stage_bytes;
-      wide.matrix_bytes = form.wide_matrix_bytes;
-      wide.blocks = form.blocks;
+      const cellc_wide_products wide = kind.stored() ? wide_stored_products(form) : wide_products(form);
+      if (wide.goes_on) most_blocks = wide.blocks;
       tiles = cellc_wide_tiles(&a, rows);
       a.stages = cellc_wide_stages(&wide, gpu.facts().shared_per_block, &launch.shared_bytes);
       prepared = GpuBuffer(gpu, static_cast<std::size_t>(cellc_prepared_bytes(&wide, &a)));
@@ -90,11 +124,12 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
       prepare.block.x = 256;
       prepare.grid.x = static_cast<unsigned>(8 * gpu.facts().multiprocessors);
       void* arguments[] = {&a, nullptr};
-      const GpuFunction preparing = gpu.function(module, "cellc_prepare_matrix");
+      const GpuFunction preparing =
+          gpu.function(module, kind.stored() ? "cellc_prepare_stored" : "cellc_prepare_matrix");
       fmt::print("{:>7} {:>6} {:>6}  prepared {:>6.4f}\n", rows, width, depth,
                  ms_a_call(gpu, repeats, [&] { gpu.launch(preparing, prepare, arguments); }));
     }
-    launch.grid.x = static_cast<unsigned>(std::min(tiles, 8ll * gpu.facts().multiprocessors));
+    launch.grid.x = static_cast<unsigned>(std::min(tiles, most_blocks * gpu.facts().multiprocessors));
     void* pointers[] = {&a, nullptr};
     const double ms = ms_a_call(gpu, repeats, [&] { gpu.launch(kernel, launch, pointers); });
     gpu.copy_out(result.data(), a_result.address(), a_result.bytes(), 0);
@@ -112,7 +147,7 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
       }
       worst = std::max(worst, std::fabs(result[row * static_cast<std::size_t>(width) + column] - sum) / size);
     }
-    fmt::print("{:>7} {:>6} {:>6}  {:<13} {:>8.4f} {:>7.1f}  {:.1e}\n", rows, width, depth, kind.name, ms,
+    fmt::print("{:>7} {:>6} {:>6}  {:<26} {:>8.4f} {:>7.1f}  {:.1e}\n", rows, width, depth, kind.name, ms,
                2e-9 * static_cast<double>(rows * width) * static_cast<double>(depth) / ms, worst);
     std::fflush(stdout);
   }

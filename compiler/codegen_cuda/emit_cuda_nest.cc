@@ -109,6 +109,8 @@ std::string NestEmitter::element_of(const Home& home) const {
       return element(NestSlotKind::Input, home.id);
     case Place::Out:
       return element(NestSlotKind::Out, home.id);
+    case Place::Chunk:
+      return element(NestSlotKind::Chunk, home.id);
     case Place::StateRow:
       return element(NestSlotKind::StateRow, home.id);
     case Place::StateNew:

@@ -147,6 +147,8 @@ bool NestEmitter::is_wide(NestSlotKind kind, int id) const {
       return in(options_.wide_states);
     case NestSlotKind::Out:
       return in(options_.wide_outs);
+    case NestSlotKind::Chunk:
+      return !plan_.chunks[static_cast<std::size_t>(id)].stored;
     default:
       return true;
   }

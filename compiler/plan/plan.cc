@@ -80,6 +80,7 @@ class Planner {
     for (Product& p : plan_.products) p.level = levels_.of_node[p.node];
     place_values();
     schedule_all();
+    if (plan_.options.narrow_storage && plan_.options.rounds_operands) store_operands();
     find_split_axis();
     return std::move(plan_);
   }
@@ -131,7 +132,8 @@ class Planner {
   std::optional<Home> row_home(NodeId root) const {
     const Node& n = node(root);
     const bool direct_input = n.op == Op::Read && plan_.cell.symbols[n.symbol].kind == SymbolKind::Input &&
-                              n.lag == 0 && n.lag_axis == kNoAxis && !plan_.options.narrow_storage &&
+                              n.lag == 0 && n.lag_axis == kNoAxis &&
+                              (!plan_.options.narrow_storage || plan_.options.reads_stored) &&
                               has_distinct_axes(n.index);
     if (!direct_input) return std::nullopt;
     Home home{Place::Input, n.symbol, {}};
@@ -280,6 +282,19 @@ class Planner {
     schedule(plan_, plan_.once_kernel, values, std::move(stores), homes_, position_of_symbol_);
   }
 
+  /// What kernels leave for products alone. What a product leaves is of arithmetic precision.
+  void store_operands() {
+    std::vector<char> stored(plan_.chunks.size(), 0);
+    for (const Product& p : plan_.products)
+      if (p.operand.place == Place::Chunk) stored[static_cast<std::size_t>(p.operand.id)] = 1;
+    for (const Product& p : plan_.products) stored[static_cast<std::size_t>(p.chunk)] = 0;
+    for (const Kernel& kernel : plan_.kernels)
+      for (const Nest& nest : kernel.nests)
+        for (const Access& a : nest.loads)
+          if (a.home.place == Place::Chunk) stored[static_cast<std::size_t>(a.home.id)] = 0;
+    for (std::size_t c = 0; c < stored.size(); ++c) plan_.chunks[c].stored = stored[c] != 0;
+  }
+
   // Threads ------------------------------------------------------------------------------------
 
   bool splits(AxisId axis) const {
@@ -338,6 +353,12 @@ class Planner {
 };
 
 }  // namespace
+
+bool reads_stored_rows(const Plan& plan, const Product& product) {
+  if (!plan.options.narrow_storage) return false;
+  return product.operand.place == Place::Input ||
+         (product.operand.place == Place::Chunk && plan.chunks[static_cast<std::size_t>(product.operand.id)].stored);
+}
 
 Plan make_plan(const CellGraph& cell, const Structure& structure, const PlanOptions& options) {
   return Planner(cell, structure, options).run();

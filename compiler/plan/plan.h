@@ -24,6 +24,9 @@ struct PlanOptions {
   bool narrow_storage = false;  ///< storage is narrower than arithmetic: states are carried apart from what is written
   AxisId split_axis = kNoAxis;  ///< the only axis whose range may be cut; kNoAxis: the first that can be
   bool hoist_products = true;   ///< false: products stay in the step, so that the plan needs no BLAS
+  /// Of narrow storage: products read inputs where they lie, and (`rounds`) what is passed to products alone has the
+  /// storage type, which they round it to anyway.
+  bool reads_stored = false, rounds_operands = false;
 };
 
 enum class Place : std::uint8_t {
@@ -35,7 +38,7 @@ enum class Place : std::uint8_t {
   Out,       ///< id: out; the written row, storage type
   Once,      ///< id: Plan::once
   Temp,      ///< id: Plan::temps; lives for one step
-  Chunk,     ///< id: Plan::chunks; one row a step of the chunk
+  Chunk,     ///< id: Plan::chunks; one row a step of the chunk, arithmetic precision unless the buffer says else
 };
 
 struct Home {
@@ -98,6 +101,7 @@ struct Product {
 struct Buffer {
   NodeId node = kNoNode;
   std::vector<AxisId> dims;
+  bool stored = false;  ///< of storage type, otherwise of arithmetic precision
 };
 
 struct Phase {
@@ -120,6 +124,9 @@ struct Plan {
   /// Steps of a chunk at most: those that wait for nothing which a delay line brings. 0: any number.
   int independent_steps = 0;
 };
+
+/// Whether a product's operand is an input, or a buffer, of narrow storage type.
+bool reads_stored_rows(const Plan& plan, const Product& product);
 
 Plan make_plan(const CellGraph& cell, const Structure& structure, const PlanOptions& options = {});
 

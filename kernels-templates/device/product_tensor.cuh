@@ -4,23 +4,33 @@
 
 namespace cellc {
 
+/// One sum by multiply-adds.
+template <class Number>
+CELLC_DEVICE float product_in_order(const Number* row, const float* column, long long apart, long long terms) {
+  float sum = 0;
+  CELLC_UNROLL(1)
+  for (long long k = 0; k < terms; ++k) sum += number_of(row[k]) * column[k * apart];
+  return sum;
+}
+
 /// The rows of a tile: of the operand, and of the result.
 template <class Left>
 struct OperandRows {
-  const float* at[Left::kFetches];  ///< own rows, at the thread's next terms; null: no row
-  const float* operand;
+  using Number = typename Left::Number;
+  const Number* at[Left::kFetches];  ///< own rows, at the thread's next terms; null: no row
+  const Number* operand;
   const long long* rows_of;
   long long stride, depth, terms;  ///< terms: from the next stage on
   bool aligned;
 
   /// `rows_of`: [row of the tile] in shared memory, which becomes the operand's row; below 0: none.
   CELLC_DEVICE OperandRows(const ProductArguments& a, long long* rows_of, long long first_row, long long batch)
-      : operand(static_cast<const float*>(a.operand) + batch * a.depth),
+      : operand(static_cast<const Number*>(a.operand) + batch * a.depth),
         rows_of(rows_of),
         stride(a.operand_stride),
         depth(a.depth),
         terms(a.depth),
-        aligned(((a.operand_stride | a.depth) & 3) == 0 && is_aligned(a.operand)) {
+        aligned(((a.operand_stride | a.depth) & (Left::kNeighbours - 1)) == 0 && is_aligned(a.operand)) {
     const int thread = threadIdx.x;
     __syncthreads();  // the last tile has been written
     if (thread < Left::kLength) {
@@ -35,12 +45,13 @@ struct OperandRows {
     }
   }
 
-  CELLC_DEVICE void fetch(float* left) {
+  CELLC_DEVICE void fetch(float* side) {
+    Number* const left = reinterpret_cast<Number*>(side);
     const int own_term = Left::own_beside(threadIdx.x), own_row = Left::own_below(threadIdx.x);
     CELLC_UNROLL()
     for (int i = 0; i < Left::kFetches; ++i) {
-      fetch_four(left + (own_row + i * Left::kApart) * Left::kPitch + own_term, at[i], at[i] ? terms - own_term : 0,
-                 aligned);
+      fetch_neighbours(left + (own_row + i * Left::kApart) * Left::kPitch + own_term, at[i],
+                       at[i] ? terms - own_term : 0, aligned);
       if (at[i]) at[i] += kTensorTerms;
     }
     terms -= kTensorTerms;
@@ -57,22 +68,14 @@ struct OperandRows {
         [&](int row) { return rows_of[row] < 0 ? nullptr : result + row * a.batch * a.width; },
         [&](int row, int column) {
           const long long n = first_column + column;
-          return in_order(operand + rows_of[row] * stride, matrix + (a.sum_last ? n * a.matrix_apart : n),
-                          a.sum_last ? 1 : a.matrix_apart);
+          return product_in_order(operand + rows_of[row] * stride, matrix + (a.sum_last ? n * a.matrix_apart : n),
+                                  a.sum_last ? 1 : a.matrix_apart, depth);
         });
-  }
-
-  /// One sum by multiply-adds.
-  CELLC_DEVICE float in_order(const float* row, const float* column, long long apart) const {
-    float sum = 0;
-    CELLC_UNROLL(1)
-    for (long long k = 0; k < depth; ++k) sum += row[k] * column[k * apart];
-    return sum;
   }
 };
 
-/// Tiles of kRows rows and kColumns columns.
-template <int kRows, int kColumns>
+/// Tiles of kRows rows and kColumns columns. kStored: the operand is `Stored`, of 16 bits, else float.
+template <int kRows, int kColumns, bool kStored>
 struct TensorProduct {
   const ProductArguments& a;
   float* shared;
@@ -94,7 +97,7 @@ struct TensorProduct {
 
   template <bool kSumLast>
   CELLC_DEVICE void make(long long first_row, long long first_column, long long batch) {
-    using Tile = TensorTile<kRows, kColumns, true, kSumLast>;
+    using Tile = TensorTile<kRows, kColumns, true, kSumLast, (kRows > kColumns ? 4 : 2), kStored>;
     using Right = typename Tile::Right;
     const int thread = threadIdx.x;
     const float* const matrix = static_cast<const float*>(a.matrix) + quotient(batch, a.shared) * a.matrix_batch;
@@ -114,7 +117,7 @@ struct TensorProduct {
         const int at = below + i * Right::kApart;
         const long long there =
             kSumLast ? (columns_left > i * Right::kApart ? terms - beside : 0) : (at < terms ? columns_left : 0);
-        fetch_four(right + at * Right::kPitch + beside, column_at + i * below_apart, there, matrix_aligned);
+        fetch_neighbours(right + at * Right::kPitch + beside, column_at + i * below_apart, there, matrix_aligned);
       }
       column_at += columns_on;
       terms -= kTensorTerms;
@@ -126,18 +129,35 @@ struct TensorProduct {
   }
 };
 
+template <bool kStored>
+CELLC_DEVICE void run_product(const ProductArguments& a, float* stages, long long* rows_of, TensorScratch* scratch) {
+  await_stream();
+  if (a.tile == 64)
+    TensorProduct<64, 64, kStored>{a, stages, rows_of, scratch}.run();
+  else if (a.tile_columns == 64)
+    TensorProduct<128, 64, kStored>{a, stages, rows_of, scratch}.run();
+  else
+    TensorProduct<128, 128, kStored>{a, stages, rows_of, scratch}.run();
+}
+
 }  // namespace cellc
 
+// CELLC_STORED_OPERANDS: some operands are `Stored` (1), or all of them are (2).
+#if !defined(CELLC_STORED_OPERANDS) || CELLC_STORED_OPERANDS == 1
 extern "C" __global__ void __launch_bounds__(256, CELLC_PRODUCT_BLOCKS)
     cellc_product(const __grid_constant__ cellc::ProductArguments a) {
   CELLC_DYNAMIC_SHARED(float, tensor_stages);
   CELLC_TENSOR_SCRATCH(scratch);
   __shared__ long long rows_of[128];
-  cellc::await_stream();
-  if (a.tile == 64)
-    cellc::TensorProduct<64, 64>{a, tensor_stages, rows_of, scratch}.run();
-  else if (a.tile_columns == 64)
-    cellc::TensorProduct<128, 64>{a, tensor_stages, rows_of, scratch}.run();
-  else
-    cellc::TensorProduct<128, 128>{a, tensor_stages, rows_of, scratch}.run();
+  cellc::run_product<false>(a, tensor_stages, rows_of, scratch);
 }
+#endif
+#ifdef CELLC_STORED_OPERANDS
+extern "C" __global__ void __launch_bounds__(256, CELLC_PRODUCT_BLOCKS)
+    cellc_product_stored(const __grid_constant__ cellc::ProductArguments a) {
+  CELLC_DYNAMIC_SHARED(float, tensor_stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  __shared__ long long rows_of[128];
+  cellc::run_product<true>(a, tensor_stages, rows_of, scratch);
+}
+#endif

@@ -6,7 +6,8 @@
 // cut sums off rather than round them, so a sum leaves them after 8 terms and is added to the others in f32.
 // CELLC_PRODUCTS_TF32: the high parts alone. CELLC_PRODUCTS_BF16, CELLC_PRODUCTS_F16: factors rounded to 16 bits, which
 // changes none that comes from such storage.
-// (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022, section 3.)
+// Rows that lie in 16 bits are such factors as they are, of 11 bits or of their own type: of 3xTF32 two products are
+// left. (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022, section 3.)
 //
 // A warp makes a part of the tile, 16 by 8 sums at a time. Factors come to shared memory 32 terms at a time, a *stage*,
 // by copies that run beside the products of the stages before; rows and columns that are not there, and terms past the
@@ -27,11 +28,18 @@ constexpr bool kPairsTerms = kTermsAtOnce == 16;  ///< a lane holds neighbouring
 /// Shared memory of a stage for each row and column of a tile; kernel_templates.cc tells the host.
 constexpr int kTensorRowBytes = 4 * (kTensorTerms + (kPairsTerms ? 8 : 4));
 
+/// A factor as it lies in memory.
+CELLC_DEVICE float number_of(float factor) { return factor; }
+#ifdef CELLC_NARROW
+CELLC_DEVICE float number_of(Stored factor) { return widen(factor); }
+#endif
+
 /// One side of a tile in shared memory: kLength rows, of the right factor columns, of kTensorTerms terms each.
 template <bool kTermsLastOf, int kLengthOf>
 struct TensorSide {
-  static constexpr bool kTermsLast = kTermsLastOf;
-  static constexpr int kLength = kLengthOf;
+  using Number = float;
+  static constexpr bool kTermsLast = kTermsLastOf, kStored = false;
+  static constexpr int kLength = kLengthOf, kNeighbours = 4;
   // Lanes of an instruction fall into different banks: 8 rows and 4 terms, or of pairs of terms 4 rows and 8 terms.
   static constexpr int kPitch = (kTermsLast ? kTensorTerms : kLength) + (kPairsTerms == kTermsLast ? 8 : 4);
   static constexpr int kEntries = kLength * kTensorRowBytes / 4;
@@ -45,6 +53,28 @@ struct TensorSide {
   static CELLC_DEVICE int own_below(int thread) { return thread / kFours; }       ///< of rows, or of terms
 };
 
+/// The same of rows of 16 bits, which come there as they lie in memory: eight neighbours a copy.
+template <int kLengthOf>
+struct StoredSide {
+  using Number = Stored;
+  static constexpr bool kTermsLast = true, kStored = true;
+  static constexpr int kLength = kLengthOf, kNeighbours = 8;
+  static constexpr int kPitch = kTensorTerms + 8;  // 8 rows and 8 terms fall into different banks
+  static constexpr int kEntries = kLength * kTensorRowBytes / 4;
+  static_assert(kPitch * 2 <= kTensorRowBytes);
+  static constexpr int kEights = kTensorTerms / 8, kApart = kProductThreads / kEights, kFetches = kLength / kApart;
+  static CELLC_DEVICE int own_beside(int thread) { return thread % kEights * 8; }
+  static CELLC_DEVICE int own_below(int thread) { return thread / kEights; }
+};
+template <bool kStored, bool kTermsLast, int kLength>
+struct ChooseSide {
+  using Side = TensorSide<kTermsLast, kLength>;
+};
+template <bool kTermsLast, int kLength>
+struct ChooseSide<true, kTermsLast, kLength> {
+  using Side = StoredSide<kLength>;
+};
+
 #ifdef CELLC_EMULATOR
 #define CELLC_TENSOR_SCRATCH(name) __shared__ cellc::TensorScratch name[1]
 #else
@@ -53,8 +83,8 @@ struct TensorSide {
 
 CELLC_DEVICE bool is_aligned(const void* at) { return (reinterpret_cast<unsigned long long>(at) & 15) == 0; }
 
-/// Four neighbours in memory, of which `count` are there.
-CELLC_DEVICE void fetch_four(float* to, const float* from, long long count, bool aligned) {
+/// 16 bytes of neighbours in memory, of which `count` are there.
+CELLC_DEVICE void fetch_neighbours(float* to, const float* from, long long count, bool aligned) {
   if (count >= 4 && aligned) {
     copy_async<16>(to, from);
     return;
@@ -67,6 +97,22 @@ CELLC_DEVICE void fetch_four(float* to, const float* from, long long count, bool
       to[i] = 0;
   }
 }
+
+#ifdef CELLC_NARROW
+/// Rows of an odd length begin between two copies of 16 bytes, and come a number at a time.
+CELLC_DEVICE void fetch_neighbours(Stored* to, const Stored* from, long long count, bool aligned) {
+  if (count >= 8 && aligned) {
+    copy_async<16>(to, from);
+    return;
+  }
+  struct alignas(16) Eight {
+    Stored at[8];
+  } eight;
+  CELLC_UNROLL()
+  for (int i = 0; i < 8; ++i) eight.at[i] = i < count ? from[i] : Stored(0);
+  *reinterpret_cast<Eight*>(to) = eight;
+}
+#endif
 
 /// Calls multiply(stage) for `count` stages, one after the other. `fetch(stage)` asks for the copies of the next one;
 /// arrive() is for what a thread has copied, before others read it.
@@ -101,9 +147,9 @@ CELLC_DEVICE void run_stages(float* shared, int stages, long long count, const F
 
 /// A tile of kRows by kColumns sums by 8 warps, kWarpsDown of them below each other.
 template <int kRowsOf, int kColumnsOf, bool kLeftTermsLast, bool kRightTermsLast,
-          int kWarpsDown = (kRowsOf > kColumnsOf ? 4 : 2)>
+          int kWarpsDown = (kRowsOf > kColumnsOf ? 4 : 2), bool kStoredLeft = false>
 struct TensorTile {
-  using Left = TensorSide<kLeftTermsLast, kRowsOf>;
+  using Left = typename ChooseSide<kStoredLeft, kLeftTermsLast, kRowsOf>::Side;
   using Right = TensorSide<kRightTermsLast, kColumnsOf>;
   static constexpr int kRows = kRowsOf, kColumns = kColumnsOf;
   static constexpr int kWarpsAcross = 8 / kWarpsDown;
@@ -204,6 +250,8 @@ struct TensorTile {
   }
   template <class Side>
   static CELLC_DEVICE unsigned two_terms(const float* side, int row, int term) {
+    if (Side::kStored)  // pairs are as the instruction wants them
+      return *reinterpret_cast<const unsigned*>(reinterpret_cast<const Stored*>(side) + row * Side::kPitch + term);
     const float* const at = side + (Side::kTermsLast ? row * Side::kPitch + term : term * Side::kPitch + row);
     return two_halves(at[0], at[Side::kTermsLast ? 1 : Side::kPitch]);
   }
@@ -216,7 +264,12 @@ struct TensorTile {
   static CELLC_DEVICE void load_left_numbers(float (&to)[4], const float* left, int i, int k) {
     const int lane = threadIdx.x % 32, block = lane / 8, group = lane / 4, of_group = lane % 4;
     const int row = warp_row() + 16 * i;
-    if (kLeftTermsLast) {  // the row that a lane names: 8 by 4, below and beside each other
+    if (Left::kStored) {
+      const auto* const numbers = reinterpret_cast<const typename Left::Number*>(left);
+      CELLC_UNROLL()
+      for (int p = 0; p < 4; ++p)
+        to[p] = number_of(numbers[(row + group + 8 * (p % 2)) * Left::kPitch + k + of_group + 4 * (p / 2)]);
+    } else if (kLeftTermsLast) {  // the row that a lane names: 8 by 4, below and beside each other
       load_blocks(to, left + (row + block % 2 * 8 + lane % 8) * Left::kPitch + block / 2 * 4 + k);
     } else {
       CELLC_UNROLL()
@@ -277,7 +330,7 @@ struct TensorTile {
           for (int i = 0; i < kDown; ++i) multiply_add(part[n][i], l[i], of[n], scratch);
         }
       };
-      add_part(low, r);
+      if (!Left::kStored) add_part(low, r);  // of 16 bits none is left
       add_part(high, r_low);
       add_part(high, r);
       CELLC_UNROLL()

@@ -44,6 +44,7 @@ enum { CELLC_OF_INPUT, CELLC_OF_STATE, CELLC_OF_OUT, CELLC_OF_CHUNK, CELLC_OF_PA
 
 typedef struct cellc_product {
   int operand, operand_id, matrix, matrix_id, sum_last, batch_inside, chunk;
+  int stored; /* the operand lies in 16 bits */
   cellc_dims batch, shared, rows, sums;
 } cellc_product;
 
@@ -68,11 +69,13 @@ typedef struct cellc_nests {
   int kernel_count, phase_count, once_count, temp_count, chunk_count;
   int once_kernel, split; /* of the plan, header axis; -1: none */
   int real_bytes;
-  int first_kernel, product_kernel; /* numbers that the device knows them by */
+  int first_kernel, product_kernel, stored_kernel; /* numbers that the device knows them by; of products: of rows of
+                                                      arithmetic precision, and of rows that lie in 16 bits */
   /* Of products on tensor cores: shared memory of a stage for each row and column of a tile, and blocks that a
    * multiprocessor has registers for. 0: multiply-adds. */
   int product_row_bytes, product_blocks;
-  const cellc_wide_products* wide; /* null: products are not made by instructions of one card alone */
+  const cellc_wide_products* wide;        /* null: products are not made by instructions of one card alone */
+  const cellc_wide_products* wide_stored; /* the same of rows that lie in 16 bits */
 } cellc_nests;
 
 /* An array on the device. */
@@ -495,6 +498,10 @@ static inline void cellc_launch_product(cellc_nest_work* w, int kernel, int64_t 
   w->result = w->device->launch(w->device->self, kernel, grid, shared_bytes, a, sizeof *a);
 }
 
+static inline const cellc_wide_products* cellc_wide_of(const cellc_nests* r, const cellc_product* p) {
+  return p->stored ? r->wide_stored : r->wide;
+}
+
 /* The matrices of wide products, one behind another. What is wide is decided once a run, by the rows of its windows, so
  * that all of them have the same rounding. The bytes up to phase `end`; with `launches` they are filled. */
 static inline int64_t cellc_prepare_matrices(cellc_nest_work* w, int end, int launches) {
@@ -502,16 +509,20 @@ static inline int64_t cellc_prepare_matrices(cellc_nest_work* w, int end, int la
   const int64_t multiprocessors = w->device->facts.multiprocessors;
   int64_t before = 0;
   int p;
-  for (p = 0; p < end && r->wide; ++p) {
+  for (p = 0; p < end; ++p) {
+    const cellc_product* product = r->products + r->phases[p].index;
+    const cellc_wide_products* wide;
     CELLC_PRODUCT a;
     int64_t bytes;
     if (!r->phases[p].is_product) continue;
-    a = cellc_product_arguments(w, r->products + r->phases[p].index);
-    if (!cellc_is_wide(r->wide, &a, w->chunk_rows, multiprocessors)) continue;
-    bytes = cellc_prepared_bytes(r->wide, &a);
+    wide = cellc_wide_of(r, product);
+    if (!wide) continue;
+    a = cellc_product_arguments(w, product);
+    if (!cellc_is_wide(wide, &a, w->chunk_rows, multiprocessors)) continue;
+    bytes = cellc_prepared_bytes(wide, &a);
     a.prepared = (void*)(uintptr_t)(w->prepared + (uint64_t)before);
     if (launches)
-      cellc_launch_product(w, r->wide->prepare,
+      cellc_launch_product(w, wide->prepare,
                            cellc_least(cellc_divide_up(bytes, 16 * CELLC_PRODUCT_THREADS), 8 * multiprocessors), 0, &a);
     before += cellc_align(bytes);
   }
@@ -520,26 +531,30 @@ static inline int64_t cellc_prepare_matrices(cellc_nest_work* w, int end, int la
 
 static inline void cellc_run_product(cellc_nest_work* w, int phase, CELLC_FRAME frame) {
   const cellc_nests* r = w->rows;
-  CELLC_PRODUCT a = cellc_product_arguments(w, r->products + r->phases[phase].index);
+  const cellc_product* product = r->products + r->phases[phase].index;
+  const cellc_wide_products* wide = cellc_wide_of(r, product);
+  CELLC_PRODUCT a = cellc_product_arguments(w, product);
   cellc_block block;
-  int64_t tiles;
-  int kernel = r->product_kernel;
+  int64_t tiles, waves = 8;
+  int kernel = product->stored ? r->stored_kernel : r->product_kernel;
   if (w->counts || w->result) return;
   memset(&block, 0, sizeof block);
   block.threads = CELLC_PRODUCT_THREADS;
   a.frame = frame;
-  if (cellc_is_wide(r->wide, &a, w->chunk_rows, w->device->facts.multiprocessors)) {
-    kernel = r->wide->multiply;
+  if (cellc_is_wide(wide, &a, w->chunk_rows, w->device->facts.multiprocessors)) {
+    kernel = wide->multiply;
+    if (wide->goes_on) waves = 1;
     a.prepared = (void*)(uintptr_t)(w->prepared + (uint64_t)cellc_prepare_matrices(w, phase, 0));
     tiles = cellc_wide_tiles(&a, frame.rows);
-    a.stages = cellc_wide_stages(r->wide, w->device->facts.shared_per_block, &block.shared_bytes);
+    a.stages = cellc_wide_stages(wide, w->device->facts.shared_per_block, &block.shared_bytes);
   } else {
     tiles = cellc_choose_tiles(&a, r->real_bytes, r->product_row_bytes > 0, w->device->facts.multiprocessors);
     a.stages = cellc_product_stages(&a, r->product_row_bytes, r->product_blocks, w->device->facts.shared_per_block,
                                     &block.shared_bytes);
   }
   if (tiles == 0) return;
-  cellc_launch_product(w, kernel, cellc_least(tiles, 8 * cellc_resident(w, kernel, &block)), block.shared_bytes, &a);
+  cellc_launch_product(w, kernel, cellc_least(tiles, waves * cellc_resident(w, kernel, &block)), block.shared_bytes,
+                       &a);
 }
 
 /* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What

@@ -47,19 +47,23 @@ static inline int64_t cellc_product_stages(const CELLC_PRODUCT* a, int64_t row_b
   return stages;
 }
 
-/* The kernels of device/product_wgmma.cuh: for cards of sm_90 alone, and runs of our own. */
+/* The kernels of device/product_wgmma.cuh, or of device/product_stored.cuh: for cards of sm_90 alone, and runs of our
+ * own. */
 typedef struct cellc_wide_products {
   int prepare, multiply;         /* numbers that the device knows them by */
-  int stage_bytes, matrix_bytes; /* shared memory of a stage, and what of it is the prepared matrix */
+  int stage_bytes, matrix_bytes; /* shared memory of a stage, and memory of the prepared matrix for it */
   int blocks;                    /* that a multiprocessor has registers for */
-  int always;                    /* also where it does not pay */
-  int64_t least_products;        /* of a row's term and a matrix's entry, below which preparing costs too much */
-  int64_t least_depth;           /* terms below which the tiles before and after count for too much */
+  int terms;                     /* of a stage */
+  int neighbours;                /* entries of a row that a copy brings */
+  int least_stages, most_stages;
+  int goes_on;            /* from tile to tile, what comes next being on its way: no more blocks than are resident */
+  int always;             /* also where it does not pay */
+  int64_t least_products; /* of a row's term and a matrix's entry, below which preparing costs too much */
+  int64_t least_depth;    /* terms below which the tiles before and after count for too much */
 } cellc_wide_products;
 
 enum {
   CELLC_WIDE_TILE = 128, /* rows and columns */
-  CELLC_WIDE_TERMS = 32, /* of a stage */
   /* The matrix is made ready in every run, as params may have changed. That takes as long as some thousand rows win:
    * of 1024 by 1024 8 us, where 16384 rows win 73 us of 16-bit factors and 266 of 3xTF32. */
   CELLC_WIDE_ROWS = 4096,
@@ -71,7 +75,7 @@ static inline int64_t cellc_wide_tiles(const CELLC_PRODUCT* a, int64_t rows) {
 }
 
 /* Whether a product of so many rows at a time runs by them. They make any; these pay. With fewer tiles than
- * multiprocessors mma.sync has smaller ones. Where `operand_stride` or `depth` is no whole four, numbers come from
+ * multiprocessors mma.sync has smaller ones. Where `operand_stride` or `depth` is no whole copy, numbers come from
  * memory one at a time, which has not been measured. The operand's address says nothing here: when memory is counted it
  * need not be known. */
 static inline int cellc_is_wide(const cellc_wide_products* wide, const CELLC_PRODUCT* a, int64_t rows,
@@ -79,19 +83,21 @@ static inline int cellc_is_wide(const cellc_wide_products* wide, const CELLC_PRO
   if (!wide || rows <= 0 || a->width <= 0 || a->batch <= 0) return 0;
   if (wide->always) return 1;
   return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_LEAST && a->depth >= wide->least_depth &&
-         ((a->operand_stride | a->depth) & 3) == 0 && cellc_wide_tiles(a, rows) >= multiprocessors &&
+         ((a->operand_stride | a->depth) & (wide->neighbours - 1)) == 0 &&
+         cellc_wide_tiles(a, rows) >= multiprocessors &&
          rows * a->batch >= wide->least_products / (a->width * a->depth);
 }
 
 /* Memory of the matrix as those kernels read it. */
 static inline int64_t cellc_prepared_bytes(const cellc_wide_products* wide, const CELLC_PRODUCT* a) {
-  return a->batch / a->shared * cellc_divide_up(a->width, CELLC_WIDE_TILE) *
-         cellc_divide_up(a->depth, CELLC_WIDE_TERMS) * wide->matrix_bytes;
+  return a->batch / a->shared * cellc_divide_up(a->width, CELLC_WIDE_TILE) * cellc_divide_up(a->depth, wide->terms) *
+         wide->matrix_bytes;
 }
 
-/* Stages that fit shared memory beside those of the other blocks, 2 to 4. */
+/* Stages that fit shared memory beside those of the other blocks. */
 static inline int64_t cellc_wide_stages(const cellc_wide_products* wide, int64_t shared_per_block, int64_t* bytes) {
-  const int64_t fit = shared_per_block / wide->blocks / wide->stage_bytes, stages = fit < 2 ? 2 : fit > 4 ? 4 : fit;
+  const int64_t fit = shared_per_block / wide->blocks / wide->stage_bytes;
+  const int64_t stages = cellc_most(wide->least_stages, cellc_least(fit, wide->most_stages));
   *bytes = stages * wide->stage_bytes;
   return stages;
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/nest_tables.h"
+#include "runtime/data/bind.h"
 #include "tests/gpu/emulated.h"
 #include "tests/gpu/strategy_matrix.h"
 
@@ -25,19 +26,35 @@ struct Tile {
 };
 constexpr Tile kSmall{64, 64, 2};
 
-/// The module of a product; `wide`: with the kernels for sm_90a.
+bool is_narrow(Dtype storage) { return size_of(storage) == 2; }
+
+/// The module of a product; `wide`: with the kernels for sm_90a. Of storage of 16 bits rows are, too.
 GpuModule product_module(Gpu& gpu, ProductFactors factors, Dtype storage, bool wide) {
   ProductTemplate product = product_template(factors, storage);
   std::string text = storage_macro(storage) + product.macro;
+  if (is_narrow(storage)) text += stored_operands(false);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
-  if (wide) product.parts.push_back("product_wgmma.cuh");
+  if (wide) product.parts.push_back(is_narrow(storage) ? "product_stored.cuh" : "product_wgmma.cuh");
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   for (const char* part : parts) text += kernel_template(part);
   return gpu.load(
       {"product.cu", text, wide && on_card() ? std::vector<std::string>{"-arch=sm_90a"} : std::vector<std::string>{}});
 }
-GpuFunction product_of(Gpu& gpu, ProductFactors factors, Dtype storage) {
-  return gpu.function(product_module(gpu, factors, storage, false), "cellc_product");
+const char* product_name(Dtype storage, bool wide) {
+  return is_narrow(storage) ? (wide ? "cellc_product_wgmma_stored" : "cellc_product_stored")
+                            : (wide ? "cellc_product_wgmma" : "cellc_product");
+}
+const char* prepare_name(Dtype storage) { return is_narrow(storage) ? "cellc_prepare_stored" : "cellc_prepare_matrix"; }
+
+/// Rows of the operand as they lie on the device.
+template <class Real>
+GpuBuffer upload_rows(Gpu& gpu, const std::vector<Real>& rows, Dtype storage) {
+  if (!is_narrow(storage)) return upload(gpu, rows);
+  Array array = Array::uninitialised(Dtype::F32, {static_cast<std::int64_t>(rows.size())});
+  for (std::size_t i = 0; i < rows.size(); ++i) static_cast<float*>(array.data())[i] = static_cast<float>(rows[i]);
+  const Array narrow = convert(array, storage);
+  const auto* const bits = static_cast<const std::uint16_t*>(narrow.data());
+  return upload(gpu, std::vector<std::uint16_t>(bits, bits + rows.size()));
 }
 
 template <class Of>
@@ -45,25 +62,27 @@ class HoistedProducts : public testing::Test {
  protected:
   using Real = typename Of::Real;
 
+  static constexpr Dtype kStorage = sizeof(Real) == 8 ? Dtype::F64 : Of::kStorage;
+  static constexpr bool kStored = kStorage == Dtype::BF16 || kStorage == Dtype::F16;
+
   HoistedProducts() : gpu_(open_device().gpu) {
-    const Dtype storage = sizeof(Real) == 4 ? Dtype::F32 : Dtype::F64;
-    row_bytes_ = product_template(Of::kFactors, storage).row_bytes;
+    row_bytes_ = product_template(Of::kFactors, kStorage).row_bytes;
     if (Of::kWide && on_card() && gpu_->facts().major != 9) return;
-    const GpuModule module = product_module(*gpu_, Of::kFactors, storage, Of::kWide);
-    kernel_ = gpu_->function(module, Of::kWide ? "cellc_product_wgmma" : "cellc_product");
-    if (Of::kWide) prepare_ = gpu_->function(module, "cellc_prepare_matrix");
+    const GpuModule module = product_module(*gpu_, Of::kFactors, kStorage, Of::kWide);
+    kernel_ = gpu_->function(module, product_name(kStorage, Of::kWide));
+    if (Of::kWide) prepare_ = gpu_->function(module, prepare_name(kStorage));
   }
   void SetUp() override {
     if (!kernel_) GTEST_SKIP() << "a kernel for sm_90a alone";
   }
 
-  /// Compares with sums in order. Rows of the operand are `apart` entries apart.
+  /// Compares with sums in order. Between rows of the operand are `beyond` entries.
   void check(const Shape& s, Tile tile, bool sum_last, bool windowed, unsigned blocks, long long special_term = -1,
-             Real special = std::numeric_limits<Real>::infinity()) {
+             Real special = std::numeric_limits<Real>::infinity(), long long beyond = 3) {
     SCOPED_TRACE(fmt::format("{} rows, {} columns of {} terms, batch {}, tiles of {} by {}, {} stages, {}{}, {} blocks",
                              s.rows, s.width, s.depth, s.batch, tile.rows, tile.columns, tile.stages,
                              sum_last ? "terms last" : "columns last", windowed ? ", windowed" : "", blocks));
-    const long long apart = s.batch * s.depth + 3;
+    const long long apart = s.batch * s.depth + beyond;
     std::vector<Real> operand(static_cast<std::size_t>(s.rows * apart)),
         matrix(static_cast<std::size_t>(s.batch / s.shared * s.width * s.depth));
     const long long along = sum_last ? s.depth : s.width,
@@ -71,11 +90,17 @@ class HoistedProducts : public testing::Test {
                     matrix_batch = s.batch_inside ? along : s.width * s.depth;
     for (std::size_t i = 0; i < operand.size(); ++i) operand[i] = static_cast<Real>(static_cast<int>(i * 7 % 11) - 5);
     for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<Real>(static_cast<int>(i * 5 % 13) - 6);
+    // Numbers that have no 16 bits, where these do not do.
+    if (many_bits_ &&
+        (Of::kFactors == ProductFactors::Tf32x3 || (kStored && Of::kWide && Of::kFactors == ProductFactors::Tf32)))
+      for (std::size_t i = 0; i < matrix.size(); ++i)
+        matrix[i] += static_cast<Real>(4096 * (static_cast<int>(i * 3 % 7) - 3));
     if (special_term >= 0) operand[static_cast<std::size_t>(special_term)] = special;
     // Of a window every sequence has two jobs, and the second sequence one step.
     const std::vector<long long> offsets = {0, s.rows - 1, s.rows};
     const long long jobs = windowed ? 4 : s.rows;
-    const auto a_operand = upload(*gpu_, operand), a_matrix = upload(*gpu_, matrix), a_offsets = upload(*gpu_, offsets);
+    const auto a_operand = upload_rows(*gpu_, operand, kStorage), a_matrix = upload(*gpu_, matrix),
+               a_offsets = upload(*gpu_, offsets);
     const auto a_result =
         upload(*gpu_, std::vector<Real>(static_cast<std::size_t>(jobs * s.batch * s.width + 1), Real(-777)));
     ProductArguments a{};
@@ -98,15 +123,17 @@ class HoistedProducts : public testing::Test {
     a.tile_columns = tile.columns;
     a.stages = tile.stages;
     a.result = reinterpret_cast<void*>(a_result.address());
-    const ProductTemplate form = product_template(Of::kFactors, sizeof(Real) == 4 ? Dtype::F32 : Dtype::F64);
+    const ProductTemplate form = product_template(Of::kFactors, kStorage);
+    const long long terms = kStored ? 64 : 32;
+    const int matrix_bytes = kStored ? form.stored_matrix_bytes : form.wide_matrix_bytes,
+              stage_bytes = kStored ? form.stored_slot_bytes : form.wide_stage_bytes;
     const GpuBuffer prepared(*gpu_, static_cast<std::size_t>(s.batch / s.shared * ((s.width + 127) / 128) *
-                                                             ((s.depth + 31) / 32) * form.wide_matrix_bytes));
+                                                             ((s.depth + terms - 1) / terms) * matrix_bytes));
     a.prepared = reinterpret_cast<void*>(prepared.address());
+    if (Of::kWide && kStored) a.stages += 1 + tile.stages % 2;  // a ring of 3 to 6
     if (Of::kWide) launch(*gpu_, prepare_, shape(blocks, 256), a);
-    launch(
-        *gpu_, kernel_,
-        shape(blocks, 256, tile.stages * (Of::kWide ? form.wide_stage_bytes : (tile.rows + tile.columns) * row_bytes_)),
-        a);
+    launch(*gpu_, kernel_,
+           shape(blocks, 256, a.stages * (Of::kWide ? stage_bytes : (tile.rows + tile.columns) * row_bytes_)), a);
     const auto found = download<Real>(*gpu_, a_result);
     for (long long job = 0; job < jobs; ++job) {
       const long long row = !windowed ? job : job < 2 ? job : s.rows - 1;
@@ -132,19 +159,28 @@ class HoistedProducts : public testing::Test {
   std::unique_ptr<Gpu> gpu_;
   GpuFunction kernel_, prepare_;
   std::int64_t row_bytes_ = 0;
+  bool many_bits_ = false;
 };
 
-template <class R, ProductFactors factors, bool wide = false>
+template <class R, ProductFactors factors, bool wide = false, Dtype storage = Dtype::F32>
 struct Of {
   using Real = R;
   static constexpr ProductFactors kFactors = factors;
   static constexpr bool kWide = wide;
+  static constexpr Dtype kStorage = storage;
 };
+template <ProductFactors factors, bool wide, Dtype storage>
+using Rows = Of<float, factors, wide, storage>;  ///< of 16 bits
 using Kinds =
     testing::Types<Of<float, ProductFactors::Real>, Of<double, ProductFactors::Real>, Of<float, ProductFactors::Tf32x3>,
                    Of<float, ProductFactors::Tf32>, Of<float, ProductFactors::BF16>, Of<float, ProductFactors::F16>,
                    Of<float, ProductFactors::Tf32x3, true>, Of<float, ProductFactors::Tf32, true>,
-                   Of<float, ProductFactors::BF16, true>, Of<float, ProductFactors::F16, true>>;
+                   Of<float, ProductFactors::BF16, true>, Of<float, ProductFactors::F16, true>,
+                   Rows<ProductFactors::Tf32x3, false, Dtype::BF16>, Rows<ProductFactors::Tf32, false, Dtype::F16>,
+                   Rows<ProductFactors::BF16, false, Dtype::BF16>, Rows<ProductFactors::F16, false, Dtype::F16>,
+                   Rows<ProductFactors::Tf32x3, true, Dtype::BF16>, Rows<ProductFactors::Tf32x3, true, Dtype::F16>,
+                   Rows<ProductFactors::Tf32, true, Dtype::BF16>, Rows<ProductFactors::Tf32, true, Dtype::F16>,
+                   Rows<ProductFactors::BF16, true, Dtype::BF16>, Rows<ProductFactors::F16, true, Dtype::F16>>;
 TYPED_TEST_SUITE(HoistedProducts, Kinds);
 
 TYPED_TEST(HoistedProducts, OfEveryShape) {
@@ -160,6 +196,15 @@ TYPED_TEST(HoistedProducts, OfEveryShape) {
       for (const bool sum_last : {true, false}) this->check(s, tile, sum_last, false, 2);
     }
   }
+}
+
+/// Rows that copies of 16 bytes fit, and numbers of the matrix that take several parts.
+TYPED_TEST(HoistedProducts, OfManyBits) {
+  if (!TestFixture::kStored && TypeParam::kFactors != ProductFactors::Tf32x3) return;
+  this->many_bits_ = true;
+  for (const Shape& s : {Shape{131, 130, 64, 1}, Shape{3, 257, 65, 1}, Shape{70, 5, 200, 2}, Shape{129, 131, 8, 1}})
+    for (const bool aligned : {false, true})
+      this->check(s, {128, 128, aligned ? 4 : 2}, !aligned, false, 2, -1, 0, aligned ? 8 : 3);
 }
 
 TYPED_TEST(HoistedProducts, OfRowsThatAreThere) {
@@ -186,18 +231,31 @@ TYPED_TEST(HoistedProducts, OfWhatIsNoNumber) {
 
 // Errors against sums in f64, over Σ|l·r|, which bounds what rounding can do: of numbers that do not fit 11 bits, some
 // of them large or small.
+/// Numbers that are also of `storage`.
+void round_to(std::vector<float>& all, Dtype storage) {
+  Array array = Array::uninitialised(Dtype::F32, {static_cast<std::int64_t>(all.size())});
+  std::copy(all.begin(), all.end(), static_cast<float*>(array.data()));
+  const Array back = convert(convert(array, storage), Dtype::F32);
+  std::copy_n(static_cast<const float*>(back.data()), all.size(), all.begin());
+}
+
+/// `matrix_storage`: what its numbers have the bits of.
 template <class Of>
-double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth) {
+double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth, Dtype matrix_storage = Dtype::F32) {
   const auto gpu = open_device().gpu;
-  const GpuFunction kernel = product_of(*gpu, Of::kFactors, Dtype::F32);
+  const GpuModule module = product_module(*gpu, Of::kFactors, Of::kStorage, Of::kWide);
+  const GpuFunction kernel = gpu->function(module, product_name(Of::kStorage, Of::kWide));
   std::mt19937 random(3);
   std::uniform_real_distribution<float> numbers(-1, 1);
   std::uniform_int_distribution<int> sizes(-12, 12);
   std::vector<float> operand(static_cast<std::size_t>(rows * depth)), matrix(static_cast<std::size_t>(width * depth));
   for (float& x : operand) x = std::ldexp(numbers(random), sizes(random));
   for (float& x : matrix) x = std::ldexp(numbers(random), sizes(random));
+  round_to(operand, Of::kStorage);
+  round_to(matrix, matrix_storage);
   const std::vector<long long> offsets = {0, rows};
-  const auto a_operand = upload(*gpu, operand), a_matrix = upload(*gpu, matrix), a_offsets = upload(*gpu, offsets);
+  const auto a_operand = upload_rows(*gpu, operand, Of::kStorage), a_matrix = upload(*gpu, matrix),
+             a_offsets = upload(*gpu, offsets);
   const auto a_result = upload(*gpu, std::vector<float>(static_cast<std::size_t>(rows * width)));
   ProductArguments a{};
   a.frame.offsets = reinterpret_cast<const long long*>(a_offsets.address());
@@ -212,7 +270,12 @@ double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth) 
   a.tile = a.tile_columns = 64;
   a.stages = 3;
   a.result = reinterpret_cast<void*>(a_result.address());
-  launch(*gpu, kernel, shape(2, 256, 3 * 128 * product_template(Of::kFactors, Dtype::F32).row_bytes), a);
+  const ProductTemplate form = product_template(Of::kFactors, Of::kStorage);
+  const GpuBuffer prepared(*gpu, static_cast<std::size_t>((width + 127) / 128 * ((depth + 63) / 64) *
+                                                          std::max(1, form.stored_matrix_bytes)));
+  a.prepared = reinterpret_cast<void*>(prepared.address());
+  if (Of::kWide) launch(*gpu, gpu->function(module, prepare_name(Of::kStorage)), shape(2, 256), a);
+  launch(*gpu, kernel, shape(2, 256, 3 * (Of::kWide ? form.stored_slot_bytes : 128 * form.row_bytes)), a);
   const auto found = download<float>(*gpu, a_result);
   double worst = 0;
   for (std::int64_t r = 0; r < rows; ++r)
@@ -241,6 +304,31 @@ TEST(ProductErrors, AreThoseOfTheFactors) {
     EXPECT_LE((largest_error<Of<float, ProductFactors::BF16>>(33, 20, depth)), 0x1p-7);
     EXPECT_GT((largest_error<Of<float, ProductFactors::Tf32>>(33, 20, depth)), 0x1p-17);
   }
+}
+
+/// Rows of 16 bits are no less exact than rounded ones were, and lose nothing by their factors where the matrix has 16
+/// bits, too.
+template <bool wide, Dtype storage>
+void check_errors_of_rows() {
+  constexpr ProductFactors kOwn = storage == Dtype::BF16 ? ProductFactors::BF16 : ProductFactors::F16;
+  for (const std::int64_t depth : {1, 16, 300}) {
+    SCOPED_TRACE(fmt::format("{} terms of {}{}", depth, to_string(storage), wide ? ", wgmma" : ""));
+    const double plain = largest_error<Of<float, ProductFactors::Real>>(33, 20, depth);
+    for (const Dtype matrix : {Dtype::F32, storage})
+      EXPECT_LE((largest_error<Rows<ProductFactors::Tf32x3, wide, storage>>(33, 20, depth, matrix)),
+                std::max(2 * plain, matrix == storage ? 0x1p-23 : 0x1p-21));
+    EXPECT_LE((largest_error<Rows<ProductFactors::Tf32, wide, storage>>(33, 20, depth)), 0x1p-11);
+    EXPECT_LE((largest_error<Rows<kOwn, wide, storage>>(33, 20, depth)), storage == Dtype::BF16 ? 0x1p-8 : 0x1p-11);
+    EXPECT_LE((largest_error<Rows<kOwn, wide, storage>>(33, 20, depth, storage)), std::max(2 * plain, 0x1p-23));
+  }
+}
+TEST(ProductErrors, OfRowsOf16Bits) {
+  check_errors_of_rows<false, Dtype::BF16>();
+  check_errors_of_rows<false, Dtype::F16>();
+  const bool has_them = !on_card() || open_device().gpu->facts().major == 9;
+  if (!has_them) return;
+  check_errors_of_rows<true, Dtype::BF16>();
+  check_errors_of_rows<true, Dtype::F16>();
 }
 
 }  // namespace

@@ -143,6 +143,8 @@ extern "C" __global__ void stub_kernel(float* to) {
 )"}},
     {"product_wgmma.cuh",
      {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"}, ""}},
+    {"product_stored.cuh",
+     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"}, ""}},
     {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {
@@ -355,6 +357,7 @@ GpuSource alone(const std::string& name, const std::string& storage) {
   return source;
 }
 
+class WideTemplates : public WithNvrtc {};
 class TemplatesTest : public WithNvrtc, public testing::WithParamInterface<std::string> {};
 
 TEST_P(TemplatesTest, CompilesAloneWithTheStubCell) {
@@ -374,6 +377,19 @@ TEST_P(TemplatesTest, CompilesAloneWithTheStubCell) {
     } catch (const DeviceError& e) {
       ADD_FAILURE() << storage << ": " << e.what();
     }
+  }
+}
+
+/// Instructions of one card alone are text to every other.
+TEST_F(WideTemplates, CompileForTheirCard) {
+  for (const auto& [name, storage, factors] : {std::tuple{"product_wgmma.cuh", "F32", "3XTF32"},
+                                               {"product_wgmma.cuh", "F32", "BF16"},
+                                               {"product_stored.cuh", "BF16", "3XTF32"},
+                                               {"product_stored.cuh", "F16", "F16"}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, {}", name, storage, factors));
+    GpuSource source = alone(name, storage);
+    source.text = fmt::format("#define CELLC_PRODUCTS_{} 1\n{}", factors, source.text);
+    EXPECT_TRUE(has(compile_cuda(source, "sm_90a", CompiledKind::Ptx).code, "wgmma.mma_async"));
   }
 }
 

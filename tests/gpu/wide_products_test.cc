@@ -100,6 +100,52 @@ TEST(WideProducts, AreThoseOfOtherInstructions) {
     }
 }
 
+/// Of 16 bits, whole steps: an input is read where it lies, a value that is rounded in any case is passed in 16 bits,
+/// and one that is not in 32.
+TEST(WideProducts, ReadRowsOf16Bits) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", R"(cell steps[d, m] {
+  state h[d]
+  input x[m]
+  param U[d,d], W[d,m], P[d,m], V[m,d]
+  h' = tanh(0.1*(U@h) + W@x + P@exp(0.1*x))
+  out y[m] = V@h'
+}
+)"));
+  Device device = open_device();
+  Counting gpu(*device.gpu);
+  for (const auto& [kind, m] : {std::pair{Kind{Products::Tf32x3, Dtype::BF16, 0x1p-6}, std::int64_t{37}},
+                                {Kind{Products::Tf32x3, Dtype::F16, 0x1p-9}, 64},
+                                {Kind{Products::Storage, Dtype::BF16, 0x1p-5}, 64},
+                                {Kind{Products::Storage, Dtype::F16, 0x1p-8}, 37}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, {}", to_string(kind.products), to_string(kind.dtype), m));
+    BindRequest r;
+    r.random_seed = 7;
+    r.batch = 2;
+    r.length = 3;
+    r.dtype = kind.dtype;
+    r.dims = {{"d", 72}, {"m", m}};
+    const Binding binding = bind(l.cell, r);
+    CudaSolver solver(gpu, l.cell, l.structure, kind.dtype);
+    SolveOptions solve;
+    solve.solver = Strategy::Sequential;
+    SolveReport report;
+    solve.products = Products::F32;
+    const RunOutput expected = solver.run(binding.run, solve, report);
+    solve.products = kind.products;
+    const bool rounds = kind.products == Products::Storage;
+    for (const WideProducts wide : {WideProducts::Never, WideProducts::Always}) {
+      if (wide == WideProducts::Always && !has_them(device)) continue;
+      solve.wide_products = wide;
+      gpu.launches.clear();
+      EXPECT_LE(furthest(solver.run(binding.run, solve, report), expected), kind.near);
+      const bool own = wide == WideProducts::Always;
+      EXPECT_EQ(gpu.launches[own ? "cellc_product_wgmma_stored" : "cellc_product_stored"], rounds ? 3 : 1);
+      EXPECT_EQ(gpu.launches[own ? "cellc_prepare_stored" : "cellc_product_wgmma_stored"], own ? rounds ? 3 : 1 : 0);
+      EXPECT_EQ(gpu.launches[own ? "cellc_product_wgmma" : "cellc_product"], rounds ? 0 : 2);
+    }
+  }
+}
+
 /// Unasked, on a card, of a shape where they pay.
 TEST(WideProducts, AreChosenByThemselves) {
   Device device = open_device();
@@ -215,6 +261,7 @@ TEST(WideProducts, PayWhereRowsColumnsAndTermsAreEnough) {
   cellc_wide_products wide{};
   wide.least_products = std::int64_t{1} << 32;
   wide.least_depth = 128;
+  wide.neighbours = 4;
   const auto pays = [&](long long rows, long long width, long long depth, long long stride = 0, long long batch = 1,
                         std::int64_t multiprocessors = 132) {
     ProductArguments a{};

@@ -28,7 +28,18 @@ ProductTemplate product_template(ProductFactors factors, Dtype storage) {
   // 65536 rows by 256 by 256, H100: bf16 0.083 ms by mma.sync, 0.092 by wgmma; 3xTF32 0.213 and 0.157.
   result.wide_least_depth = factors == ProductFactors::Tf32x3 ? 128 : 512;
   result.wide_stage_bytes = kWideTile * result.row_bytes + result.wide_matrix_bytes;
+  if (storage == Dtype::F16 || storage == Dtype::BF16) {
+    constexpr int kSideBytes = kWideTile * 64 * 2;
+    const int parts = factors == ProductFactors::Tf32x3 ? 3 : factors == ProductFactors::Tf32 ? 2 : 1;
+    result.stored_slot_bytes = 2 * kSideBytes;
+    result.stored_matrix_bytes = parts * kSideBytes + 16;  // and a word, by sixteens
+    result.stored_blocks = parts == 1 ? 2 : 1;
+  }
   return result;
+}
+
+std::string stored_operands(bool others) {
+  return std::string("#define CELLC_STORED_OPERANDS ") + (others ? "1\n" : "2\n");
 }
 
 std::string storage_macro(Dtype storage) {

@@ -35,7 +35,13 @@ struct ProductTemplate {
   /// prepared matrix; and how many times a row's terms by a matrix's columns make it worth preparing (host_tiles.h).
   int wide_stage_bytes = 0, wide_matrix_bytes = 0;
   std::int64_t wide_least_products = 0, wide_least_depth = 0;
+  /// Rows that lie in 16 bits (stored_operands()): of product_stored.cuh a slot of shared memory, the
+  /// prepared matrix of each 64 terms of 128 columns, and blocks that a multiprocessor has registers for. 0: there are
+  /// no such rows.
+  int stored_slot_bytes = 0, stored_matrix_bytes = 0, stored_blocks = 0;
 };
+/// The line before `parts` by which rows of 16 bits have a kernel of their own: beside that for others, or alone.
+std::string stored_operands(bool others);
 ProductTemplate product_template(ProductFactors factors, Dtype storage);
 
 /// The line before preamble.cuh that says what rows are stored as.

@@ -325,8 +325,7 @@ struct CudaSolver::Impl {
 
   PersistentChoice choose_persistent_kernels() {
     if (!plan_of_steps)
-      plan_of_steps =
-          make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2, .hoist_products = !cell.has_lines()});
+      plan_of_steps = make_plan(cell, structure, plan_options(cell, dtype, product_factors(solve.products, dtype)));
     return choose_persistent({*plan_of_steps, arrays.bound.sizes, arrays.sequences, dtype,
                               product_factors(solve.products, dtype), gpu.facts(), most_blocks, groups_fit,
                               solve.persistent});
@@ -382,6 +381,7 @@ struct CudaSolver::Impl {
       whole.reset();
       persistent.clear();
     }
+    if (options.products != solve.products) plan_of_steps.reset();
     compiled_ahead = false;
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));

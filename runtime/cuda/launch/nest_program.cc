@@ -32,6 +32,12 @@ struct Emitted {
   std::vector<NestKernel> kernels;
 };
 
+/// Whether any product reads rows that are stored so.
+bool reads_rows(const Plan& plan, bool stored) {
+  return std::any_of(plan.products.begin(), plan.products.end(),
+                     [&](const Product& p) { return reads_stored_rows(plan, p) == stored; });
+}
+
 Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtype, const NestOptions& options) {
   CudaNestsOptions emit;
   emit.storage = storage_of(dtype);
@@ -41,13 +47,13 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   emit.wide_outs = options.wide_outs;
   emit.source = options.source;
   Emitted result;
-  result.plan =
-      make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2, .hoist_products = !cell.has_lines()});
+  result.plan = make_plan(cell, structure, plan_options(cell, dtype, options.factors));
   emit.prelude = storage_macro(dtype);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
   if (!result.plan.products.empty()) {
     const ProductTemplate product = product_template(options.factors, dtype);
     emit.prelude += product.macro;
+    if (reads_rows(result.plan, true)) emit.prelude += stored_operands(reads_rows(result.plan, false));
     parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   }
   emit.persistent = options.persistent;
@@ -73,14 +79,14 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   return result;
 }
 
-GpuSource wide_products_source(ProductFactors factors, Dtype storage) {
+GpuSource wide_products_source(ProductFactors factors, Dtype storage, const char* last) {
   const ProductTemplate product = product_template(factors, storage);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
-  parts.push_back("product_wgmma.cuh");
+  parts.push_back(last);
   std::string text = storage_macro(storage) + product.macro;
   for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
-  return {"product_wgmma.cu", std::move(text), {"-arch=sm_90a"}};
+  return {std::string(last).substr(0, std::string_view(last).size() - 1), std::move(text), {"-arch=sm_90a"}};
 }
 
 }  // namespace
@@ -103,6 +109,15 @@ ProductFactors product_factors(Products products, Dtype storage) {
   return ProductFactors::Real;
 }
 
+PlanOptions plan_options(const CellGraph& cell, Dtype storage, ProductFactors factors) {
+  PlanOptions options;
+  options.narrow_storage = size_of(storage) == 2;
+  options.hoist_products = !cell.has_lines();
+  options.reads_stored = factors != ProductFactors::Real;
+  options.rounds_operands = factors == ProductFactors::BF16 || factors == ProductFactors::F16;
+  return options;
+}
+
 struct NestProgram::Impl {
   Impl(Gpu& on, Dtype storage, const NestOptions& given, Emitted code)
       : gpu(on), dtype(storage), options(given), emitted(std::move(code)) {}
@@ -113,8 +128,8 @@ struct NestProgram::Impl {
   Emitted emitted;
   NestTables tables;
   GpuModule module;
-  std::vector<GpuFunction> functions;  ///< by the numbers of the tables: kernels, then products
-  cellc_wide_products wide{};          ///< of `tables`, where a card and factors have such kernels
+  std::vector<GpuFunction> functions;         ///< by the numbers of the tables: kernels, then products
+  cellc_wide_products wide{}, wide_stored{};  ///< of `tables`, where a card and factors have such kernels
   std::map<std::tuple<int, int, std::int64_t>, int> resident;
   GpuBuffer memory;  ///< grows and never shrinks
 
@@ -188,23 +203,25 @@ struct NestProgram::Impl {
     if (plan().products.empty() || form.wide_stage_bytes == 0 || options.wide == WideProducts::Never ||
         gpu.facts().architecture() != "sm_90")
       return;
-    const int first = static_cast<int>(functions.size());
-    functions.resize(functions.size() + 2);
-    wide = {first,
-            first + 1,
-            form.wide_stage_bytes,
-            form.wide_matrix_bytes,
-            form.blocks,
-            options.wide == WideProducts::Always,
-            form.wide_least_products,
-            form.wide_least_depth};
+    wide = wide_products(form);
+    wide_stored = wide_stored_products(form);
+    for (cellc_wide_products* one : {&wide, &wide_stored}) {
+      one->prepare = static_cast<int>(functions.size());
+      one->multiply = one->prepare + 1;
+      one->always = options.wide == WideProducts::Always;
+      functions.resize(functions.size() + 2);
+    }
     tables.rows.wide = &wide;
+    if (form.stored_slot_bytes > 0) tables.rows.wide_stored = &wide_stored;
   }
   const GpuFunction& function(int kernel) {
     if (!functions[kernel]) {
-      const GpuModule own = gpu.load(wide_products_source(options.factors, dtype));
-      functions[wide.prepare] = gpu.function(own, "cellc_prepare_matrix");
-      functions[wide.multiply] = gpu.function(own, "cellc_product_wgmma");
+      const bool stored = kernel >= wide_stored.prepare;
+      const GpuModule own =
+          gpu.load(wide_products_source(options.factors, dtype, stored ? "product_stored.cuh" : "product_wgmma.cuh"));
+      const cellc_wide_products& of = stored ? wide_stored : wide;
+      functions[of.prepare] = gpu.function(own, stored ? "cellc_prepare_stored" : "cellc_prepare_matrix");
+      functions[of.multiply] = gpu.function(own, stored ? "cellc_product_wgmma_stored" : "cellc_product_wgmma");
       if (options.compiled) options.compiled(own);
     }
     return functions[kernel];
@@ -289,9 +306,12 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
   for (const NestKernel& kernel : impl->emitted.kernels) {
     impl->functions.push_back(gpu.function(impl->module, kernel.function));
   }
-  if (!impl->plan().products.empty()) impl->functions.push_back(gpu.function(impl->module, "cellc_product"));
-  impl->tables =
-      nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype), dtype == Dtype::F64);
+  for (const bool stored : {false, true})
+    impl->functions.push_back(reads_rows(impl->plan(), stored)
+                                  ? gpu.function(impl->module, stored ? "cellc_product_stored" : "cellc_product")
+                                  : GpuFunction());
+  impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype),
+                             dtype == Dtype::F64, options.wide_inputs);
   impl->allow_wide_products();
   return NestProgram(std::move(impl));
 }

@@ -63,6 +63,9 @@ struct NestRun {
 /// Of a cell whose rows are stored so.
 ProductFactors product_factors(Products products, Dtype storage);
 
+/// How plans are made of what runs so on a GPU.
+PlanOptions plan_options(const CellGraph& cell, Dtype storage, ProductFactors factors);
+
 class NestProgram {
  public:
   /// Emits and compiles. `dtype` is the storage. Throws DeviceError, RequestError.

@@ -11,7 +11,8 @@ namespace {
 
 class Filler {
  public:
-  Filler(const Plan& plan, NestTables& tables) : plan_(plan), cell_(plan.cell), t_(tables) {}
+  Filler(const Plan& plan, NestTables& tables, const std::vector<char>& wide_inputs)
+      : plan_(plan), cell_(plan.cell), t_(tables), wide_inputs_(wide_inputs) {}
 
   void run(const std::vector<NestKernel>& kernels, bool f64) {
     for (const Symbol& s : cell_.symbols) t_.symbol_axes.push_back(dims(s.axes));
@@ -35,6 +36,7 @@ class Filler {
     r.split = plan_.split_axis == kNoAxis ? -1 : axis(plan_.split_axis);
     r.real_bytes = f64 ? 8 : 4;
     r.product_kernel = r.kernel_count;
+    r.stored_kernel = r.kernel_count + 1;
     t_.point();
   }
 
@@ -69,6 +71,9 @@ class Filler {
     q.sum_last = p.sum_last;
     q.batch_inside = p.batch_inside;
     q.chunk = p.chunk;
+    const auto operand = static_cast<std::size_t>(p.operand.id);
+    const bool is_wide = p.operand.place == Place::Input && operand < wide_inputs_.size() && wide_inputs_[operand];
+    q.stored = reads_stored_rows(plan_, p) && !is_wide;
     q.batch = dims(p.batch);
     q.shared = dims(p.shared);
     q.rows = dims(p.rows);
@@ -102,6 +107,7 @@ class Filler {
   const Plan& plan_;
   const CellGraph& cell_;
   NestTables& t_;
+  const std::vector<char>& wide_inputs_;
 };
 
 }  // namespace
@@ -121,10 +127,37 @@ void NestTables::point() {
   rows.state_symbol = state_symbol.data();
 }
 
+cellc_wide_products wide_products(const ProductTemplate& product) {
+  cellc_wide_products wide{};
+  wide.stage_bytes = product.wide_stage_bytes;
+  wide.matrix_bytes = product.wide_matrix_bytes;
+  wide.blocks = product.blocks;
+  wide.terms = 32;
+  wide.neighbours = 4;
+  wide.least_stages = 2;
+  wide.most_stages = 4;
+  wide.least_products = product.wide_least_products;
+  wide.least_depth = product.wide_least_depth;
+  return wide;
+}
+
+cellc_wide_products wide_stored_products(const ProductTemplate& product) {
+  cellc_wide_products wide = wide_products(product);
+  wide.stage_bytes = product.stored_slot_bytes;
+  wide.matrix_bytes = product.stored_matrix_bytes;
+  wide.blocks = product.stored_blocks;
+  wide.terms = 64;
+  wide.neighbours = 8;
+  wide.least_stages = 3;
+  wide.most_stages = 6;
+  wide.goes_on = 1;
+  return wide;
+}
+
 NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
-                       bool f64) {
+                       bool f64, const std::vector<char>& wide_inputs) {
   NestTables tables;
-  Filler(plan, tables).run(kernels, f64);
+  Filler(plan, tables, wide_inputs).run(kernels, f64);
   tables.rows.product_row_bytes = product.row_bytes;
   tables.rows.product_blocks = product.blocks;
   return tables;

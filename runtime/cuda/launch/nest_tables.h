@@ -27,8 +27,13 @@ struct NestTables {
   void point();
 };
 
-/// Kernel k is known to the device by the number k, the product by the number after the last of them.
+/// The kernels of product_wgmma.cuh, and of product_stored.cuh, but for the numbers that a device knows them by.
+cellc_wide_products wide_products(const ProductTemplate& product);
+cellc_wide_products wide_stored_products(const ProductTemplate& product);
+
+/// Kernel k is known to the device by the number k, products by the numbers after the last of them: of rows of
+/// arithmetic precision, and of those that lie in 16 bits. `wide_inputs`: of NestOptions.
 NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
-                       bool f64);
+                       bool f64, const std::vector<char>& wide_inputs = {});
 
 }  // namespace cellc

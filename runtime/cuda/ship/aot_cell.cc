@@ -16,6 +16,7 @@
 #include "compiler/plan/plan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/cuda/ship/aot_outline.h"
@@ -185,8 +186,7 @@ class AotBuilder {
 
   void add_rows(AotNests& rows, const CellGraph& of, const Structure& structure, Dtype storage, const std::string& name,
                 const DerivedCell* derived) {
-    const Plan plan =
-        make_plan(of, structure, {.narrow_storage = size_of(storage) == 2, .hoist_products = !of.has_lines()});
+    const Plan plan = make_plan(of, structure, plan_options(of, storage, request_.factors));
     CudaNestsOptions emit;
     emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;
@@ -201,7 +201,12 @@ class AotBuilder {
     rows.tables = nest_tables(plan, module.kernels, product_template(request_.factors, storage), storage == Dtype::F64);
     rows.tables.rows.first_kernel = static_cast<int>(source_.kernels.size());
     for (const NestKernel& k : module.kernels) source_.add_kernel(k.function, source_.space_of(storage));
-    if (!plan.products.empty()) source_.ask_for_product(storage, &rows.tables.rows.product_kernel);
+    // In the order of the tables: what is there of both kinds.
+    for (const bool stored : {false, true})
+      if (std::any_of(plan.products.begin(), plan.products.end(),
+                      [&](const Product& p) { return reads_stored_rows(plan, p) == stored; }))
+        source_.ask_for_product(storage, stored ? &rows.tables.rows.stored_kernel : &rows.tables.rows.product_kernel,
+                                stored);
     if (derived) {
       for (const ArraySource& s : derived->sources) rows.sources.push_back(source_of(s));
       for (const Out& o : derived->cell.outs) rows.outs.push_back(outline_.dims(o.index));

@@ -49,16 +49,21 @@ std::string AotSource::finish() {
     std::string text = storage_macro(storage) + template_part("preamble.cuh") + template_part("math.cuh");
     // Kernels of templates that a run compiles as they are have names that a program could not have twice.
     for (const std::string& use : group.uses) text += without_kernels(template_part(use));
-    if (!group.products.empty()) {
-      const std::string name = fmt::format("{}_product_{}", prefix_, to_string(storage));
+    if (!group.products.empty() || !group.stored_products.empty()) {
       const ProductTemplate of = product_template(factors_, storage);
       std::string product = of.macro;
+      if (!group.stored_products.empty()) product += stored_operands(!group.products.empty());
       for (const char* part : of.parts) product += template_part(part);
-      const std::string written = "cellc_product(";
-      product.replace(product.find(written), written.size(), name + "(");
+      const auto rename = [&](const std::string& written, const char* kind, const std::vector<int*>& asking) {
+        if (asking.empty()) return;
+        const std::string name = fmt::format("{}_{}_{}", prefix_, kind, to_string(storage));
+        product.replace(product.find(written + "("), written.size(), name);
+        const int number = add_kernel(name, space_of(storage));
+        for (int* asks : asking) *asks = number;
+      };
+      rename("cellc_product", "product", group.products);
+      rename("cellc_product_stored", "product_stored", group.stored_products);
       text += product;
-      const int number = add_kernel(name, space_of(storage));
-      for (int* asks : group.products) *asks = number;
     }
     text += group.text;
     all += fmt::format("namespace {0}_{1} {{\n\n{2}\n{3}}}  // namespace {0}_{1}\n\n", prefix_, to_string(storage),

@@ -19,8 +19,11 @@ class AotSource {
   void add(Dtype storage, const std::string& text, const std::vector<std::string>& uses = {});
   /// The number of the next kernel; it stands in the namespace `place`, "a::b::".
   int add_kernel(const std::string& name, const std::string& place);
-  /// `number` will be that of the matrix product in `storage`.
-  void ask_for_product(Dtype storage, int* number) { groups_[storage].products.push_back(number); }
+  /// `number` will be that of the matrix product in `storage`, of rows that lie in it where they are `stored`, else of
+  /// arithmetic precision.
+  void ask_for_product(Dtype storage, int* number, bool stored) {
+    (stored ? groups_[storage].stored_products : groups_[storage].products).push_back(number);
+  }
   /// A kernel that a call needs beside those of the cell: `function` of the last of the templates.
   int add_call_kernel(Dtype storage, const char* name, const char* argument, const char* function,
                       const std::vector<std::string>& uses = {"call.cuh"});
@@ -37,8 +40,8 @@ class AotSource {
  private:
   struct Group {
     std::string text;
-    std::vector<std::string> uses;  ///< templates that stand at its head, beside the first two
-    std::vector<int*> products;     ///< who asks for the number of its product
+    std::vector<std::string> uses;                ///< templates that stand at its head, beside the first two
+    std::vector<int*> products, stored_products;  ///< who asks for the number of its product
   };
 
   const std::string prefix_;

@@ -103,31 +103,15 @@ static_assert(fills<Table>({CELLC_AT(exact), CELLC_AT(forgets), CELLC_AT(remembe
 }  // namespace facts_table
 namespace rows_table {
 using Table = cellc_nests;
-static_assert(fills<Table>({CELLC_AT(axes),
-                            CELLC_AT(slots),
-                            CELLC_AT(nests),
-                            CELLC_AT(kernels),
-                            CELLC_AT(products),
-                            CELLC_AT(phases),
-                            CELLC_AT(once),
-                            CELLC_AT(temps),
-                            CELLC_AT(chunks),
-                            CELLC_AT(symbol_axes),
-                            CELLC_AT(state_axes),
-                            CELLC_AT(state_symbol),
-                            CELLC_AT(kernel_count),
-                            CELLC_AT(phase_count),
-                            CELLC_AT(once_count),
-                            CELLC_AT(temp_count),
-                            CELLC_AT(chunk_count),
-                            CELLC_AT(once_kernel),
-                            CELLC_AT(split),
-                            CELLC_AT(real_bytes),
-                            CELLC_AT(first_kernel),
-                            CELLC_AT(product_kernel),
-                            CELLC_AT(product_row_bytes),
-                            CELLC_AT(product_blocks),
-                            CELLC_AT(wide)}));
+static_assert(fills<Table>({CELLC_AT(axes),           CELLC_AT(slots),         CELLC_AT(nests),
+                            CELLC_AT(kernels),        CELLC_AT(products),      CELLC_AT(phases),
+                            CELLC_AT(once),           CELLC_AT(temps),         CELLC_AT(chunks),
+                            CELLC_AT(symbol_axes),    CELLC_AT(state_axes),    CELLC_AT(state_symbol),
+                            CELLC_AT(kernel_count),   CELLC_AT(phase_count),   CELLC_AT(once_count),
+                            CELLC_AT(temp_count),     CELLC_AT(chunk_count),   CELLC_AT(once_kernel),
+                            CELLC_AT(split),          CELLC_AT(real_bytes),    CELLC_AT(first_kernel),
+                            CELLC_AT(product_kernel), CELLC_AT(stored_kernel), CELLC_AT(product_row_bytes),
+                            CELLC_AT(product_blocks), CELLC_AT(wide),          CELLC_AT(wide_stored)}));
 }  // namespace rows_table
 namespace derived_table {
 using Table = cellc_derived;
@@ -143,8 +127,8 @@ static_assert(fills<Table>({CELLC_AT(kind), CELLC_AT(axes), CELLC_AT(lag_of), CE
 namespace product_table {
 using Table = cellc_product;
 static_assert(fills<Table>({CELLC_AT(operand), CELLC_AT(operand_id), CELLC_AT(matrix), CELLC_AT(matrix_id),
-                            CELLC_AT(sum_last), CELLC_AT(batch_inside), CELLC_AT(chunk), CELLC_AT(batch),
-                            CELLC_AT(shared), CELLC_AT(rows), CELLC_AT(sums)}));
+                            CELLC_AT(sum_last), CELLC_AT(batch_inside), CELLC_AT(chunk), CELLC_AT(stored),
+                            CELLC_AT(batch), CELLC_AT(shared), CELLC_AT(rows), CELLC_AT(sums)}));
 }  // namespace product_table
 namespace outline_table {
 using Table = cellc_outline;
@@ -199,9 +183,9 @@ std::string item(const cellc_nest_kernel& k) {
                      k.exchange_bytes);
 }
 std::string item(const cellc_product& p) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix, p.matrix_id,
-                     p.sum_last, p.batch_inside ? 1 : 0, p.chunk, item(p.batch), item(p.shared), item(p.rows),
-                     item(p.sums));
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix,
+                     p.matrix_id, p.sum_last, p.batch_inside ? 1 : 0, p.chunk, p.stored, item(p.batch), item(p.shared),
+                     item(p.rows), item(p.sums));
 }
 std::string item(const cellc_variant& v) {
 #define CELLC_PRINT(field) , v.field
@@ -288,10 +272,10 @@ class TablePrinter {
     const cellc_nests& r = t.rows;
     text_ += fmt::format(
         "static const cellc_nests {}_{} = {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, "
-        "{}, {}, {}, {}, {}, {}, {}, {}, {}, 0}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, 0, 0}};\n",
         p_, name, axes, slots, nests, kernels, products, phases, once, temps, chunks, of_symbol, of_state, state,
         r.kernel_count, r.phase_count, r.once_count, r.temp_count, r.chunk_count, r.once_kernel, r.split, r.real_bytes,
-        r.first_kernel, r.product_kernel, r.product_row_bytes, r.product_blocks);
+        r.first_kernel, r.product_kernel, r.stored_kernel, r.product_row_bytes, r.product_blocks);
     return p_ + "_" + name;
   }
 
