@@ -146,18 +146,5 @@ TEST(Promise, HoldsWhereAScanFeedsAStage) {
   EXPECT_EQ(scans, 1);
 }
 
-TEST(Promise, HoldsForRandomCellsThatAreFed) {
-  Device device = open_device();
-  const generate::Seeds seeds(3);
-  int scans = 0;
-  generate::try_seeds(
-      seeds, fed_cell,
-      [&](const std::string& text, std::uint64_t seed, bool again) {
-        return fed_failure(device, text, seed, again ? nullptr : &scans);
-      },
-      "test_gpu --gtest_filter='Promise.*'", [](const std::string& why) { ADD_FAILURE() << why; });
-  if (!seeds.count_given && !seeds.first_given) EXPECT_GE(scans, 2);
-}
-
 }  // namespace
 }  // namespace cellc
