@@ -70,31 +70,6 @@ std::string promise_cell(std::uint64_t seed) {
                      declared, inputs, params, lines);
 }
 
-std::string fed_cell(std::uint64_t seed) {
-  oracle::Random random(seed ^ 0x51ed);
-  const int stages = 2 + random.below(2);
-  std::string states, inputs, lines;
-  for (int i = 0; i < stages; ++i) {
-    const std::string s = fmt::format("s{}", i);
-    std::string fed = fmt::format("u{}", i);
-    if (i > 0)
-      fed += " + " + std::string(pick(random, {"sin(1000*FROM')", "1000*(FROM' - FROM)", "where(FROM' > u0, 1, -1)",
-                                               "sin(1000*lag(FROM, 1))", "sin(300*(M@FROM'))", "0.3*FROM'"}));
-    std::string value = pick(random, {"a*S + (FED)", "0.6*S + 0.3*lag(S, 1) + (FED)", "clip(0.9*S + (FED), -3, 3)",
-                                      "max(S - 0.1, FED)", "0.99*S + 0.2*(FED)"});
-    for (const auto& [mark, text] : {std::pair<std::string, std::string>{"FED", fed},
-                                     {"FROM", fmt::format("s{}", i ? random.below(i) : 0)},
-                                     {"S", s}})
-      for (std::size_t at = 0; (at = value.find(mark, at)) != std::string::npos; at += text.size())
-        value.replace(at, mark.size(), text);
-    states += fmt::format("{}{}[d]", i ? ", " : "", s);
-    inputs += fmt::format(", u{}[d]", i);
-    lines += fmt::format("  {}' = {}\n", s, value);
-  }
-  return fmt::format("cell fed[d] {{\n  state {}\n  input a[d] in (0, 0.9){}\n  param M[d,d]\n{}{}}}\n", states, inputs,
-                     lines, random.chance(0.5) ? fmt::format("  out y = s{}' + s0'\n", stages - 1) : "");
-}
-
 namespace {
 
 /// A delay line begins with the start of its state and of the copies that lag behind it, and has no rows of its own.

@@ -45,8 +45,5 @@ extern const BrokenPromise kLagOfAGuess;
 extern const BrokenPromise kSumInAnotherOrder;
 /// On arrays of a caller nobody looks at what a later stage makes of a scan.
 extern const BrokenPromise kScanFeedsStage;
-/// The same, drawn from a seed: stages that scans can run, of one state or with lags, and later ones that make much of
-/// what those rounded, by factors and jumps.
-std::string fed_cell(std::uint64_t seed);
 
 }  // namespace cellc

@@ -96,10 +96,10 @@ TEST(Promise, HoldsForCellsOfItsOwn) {
 /// shipped. `scans`: how many runs there were whose stages before the last were scanned.
 std::string fed_failure(Device& device, const std::string& text, std::uint64_t seed, int* scans) {
   return try_cell(text, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
-    oracle::Random random(seed ^ 0x2b07);
-    PromiseShape shape{{257}, 5};
+    oracle::Random random(seed);
+    PromiseShape shape{{257}, 32};
     if (seed % 2 == 0) shape.lengths = {97, 0, 160};
-    shape.reverse = random.chance(0.3);
+    shape.reverse = seed % 3 == 0;
     const BoundRun run = promise_run(cell.graph, Dtype::F32, shape, random);
     const StepRecheck recheck = recheck_on(device, cell, Dtype::F32, source);
     SolveReport said;
@@ -126,8 +126,12 @@ std::string fed_failure(Device& device, const std::string& text, std::uint64_t s
     const std::map<std::string, Array> written = program.run(binding, Dtype::F32, {});
     for (std::size_t u = 0; u < cell.graph.updates.size(); ++u) {
       const Symbol& symbol = cell.graph.symbol_of(cell.graph.updates[u]);
-      if (symbol.lag_of < 0) made.states[u] = written.at(symbol.name).with_shape(output.states[u].shape());
+      if (symbol.lag_of >= 0) continue;  // looked at through what it is a copy of
+      made.states[u] = written.at(symbol.name).with_shape(output.states[u].shape());
+      made.finals[u] = written.at(symbol.name + ".final").with_shape(output.finals[u].shape());
     }
+    for (std::size_t o = 0; o < cell.graph.outs.size(); ++o)
+      made.outs[o] = written.at(cell.graph.outs[o].name).with_shape(output.outs[o].shape());
     said = {};
     said.converged = true;  // status 0
     if (std::string wrong = broken_promise(recheck, run, made, said, 1e-6); !wrong.empty()) return "shipped: " + wrong;
@@ -140,19 +144,6 @@ TEST(Promise, HoldsWhereAScanFeedsAStage) {
   int scans = 0;
   EXPECT_EQ(fed_failure(device, kScanFeedsStage.text, 5, &scans), "");
   EXPECT_EQ(scans, 1);
-}
-
-TEST(Promise, HoldsForRandomCellsThatAreFed) {
-  Device device = open_device();
-  const generate::Seeds seeds(3);
-  int scans = 0;
-  generate::try_seeds(
-      seeds, fed_cell,
-      [&](const std::string& text, std::uint64_t seed, bool again) {
-        return fed_failure(device, text, seed, again ? nullptr : &scans);
-      },
-      "test_gpu --gtest_filter='Promise.*'", [](const std::string& why) { ADD_FAILURE() << why; });
-  if (!seeds.count_given && !seeds.first_given) EXPECT_GE(scans, 2);
 }
 
 }  // namespace
