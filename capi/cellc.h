@@ -123,7 +123,8 @@ typedef struct {
   int max_iterations;    /* 0: the default */
   int no_repair;
   int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
-                      several tolerances (docs/notes/device-scan.md has what looking costs) */
+                      several tolerances, nor are later stages kept from it (docs/notes/device-scan.md has what looking
+                      costs) */
   /* Since API 1.1. */
   const char* plan; /* null: the planner's choice; else as cellc_report or `cellc run --json` has it */
   /* Memory for arrays on the host: null, or both. `allocate` gives null where there is none. They are called from any

@@ -312,7 +312,8 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
       stage = sequential_for("later stages read this one, and it has more steps than lanes go over singly");
     if (!plan.runs_stepwise && r.rows > 0) {
       const cellc_plan numbers = host_plan(stage);
-      plan.remakes[k] = r.on_device && !r.is_adjoint && cellc_is_remade(&numbers) && !r.staged.stages[k].remade.empty();
+      plan.remakes[k] = r.on_device && !r.is_adjoint && solve.check_scans && cellc_is_remade(&numbers) &&
+                        !r.staged.stages[k].remade.empty();
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
       // Segments run steps more than once.
       plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 &&
