@@ -1,4 +1,6 @@
 // Cuts a cell where values cross from step to step or from channel to channel (stage_cells.h).
+//
+// Larger than most (Splitter): all cells of a stage are cut from one table of what is known where.
 #include "compiler/derive/stage_cells.h"
 
 #include <algorithm>

@@ -131,7 +131,7 @@ TEST_P(StatelessNests, AgreesWithReference) {
             run.symbols.push_back(rows);
             run.histories.push_back(
                 static_cast<std::size_t>(source.id) < whole.histories.size() ? whole.histories[source.id] : Array());
-          } else if (source.kind == ArraySource::Kind::Trajectory) {
+          } else if (source.kind == ArraySource::Kind::Trajectory || source.kind == ArraySource::Kind::Remade) {
             const Array& start = whole.symbols[graph.updates[source.id].symbol];
             std::vector<std::int64_t> shape = start.shape();
             shape.insert(shape.begin() + 1, 1);

@@ -1,3 +1,5 @@
+// Larger than most (AotBuilder): what a shipped cell has is put together in one order, the units that its passes need,
+// the tables that name their kernels, and the declarations that both share.
 #include "runtime/cuda/ship/aot_cell.h"
 
 #include <fmt/format.h>
