@@ -273,6 +273,7 @@ CELLC_TYPE(cellc_nests) = {0};
 CELLC_TYPE(cellc_stage) = {0};
 CELLC_TYPE(cellc_entry) = {0};
 CELLC_TYPE(cellc_variant) = {0};
+CELLC_TYPE(cellc_remade) = {0};
 CELLC_TYPE(cellc_stage_part) = {0};
 CELLC_TYPE(cellc_reduced) = {0};
 CELLC_TYPE(cellc_cell) = {0};
