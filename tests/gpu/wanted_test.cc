@@ -88,8 +88,9 @@ TEST_P(WantedOnDevice, HaveTheBitsOfAFullRun) {
         BoundRun run = run_of(cell, dtype, reverse);
         SolveOptions options;
         options.solver = strategy;
-        if (device.emulator)
-          options.products = Products::F32;  // tensor cores are slow there, and a step may be a kernel
+        // Its steps are kernels of their own then, of which an emulator makes one in seconds (stepped_test.cc has
+        // them).
+        if (device.emulator && strategy == Strategy::Auto && GetParam().name == std::string("matrix")) continue;
         SolveReport report;
         const RunOutput all = solver.run(run, options, report);
         ASSERT_TRUE(report.converged);
