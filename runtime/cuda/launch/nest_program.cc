@@ -32,10 +32,13 @@ struct Emitted {
   std::vector<NestKernel> kernels;
 };
 
-/// Whether any product reads rows that are stored so.
-bool reads_rows(const Plan& plan, bool stored) {
-  return std::any_of(plan.products.begin(), plan.products.end(),
-                     [&](const Product& p) { return reads_stored_rows(plan, p) == stored; });
+/// Whether any product reads rows that are stored so; inputs that are wide have the arithmetic's numbers.
+bool reads_rows(const Plan& plan, const std::vector<char>& wide_inputs, bool stored) {
+  return std::any_of(plan.products.begin(), plan.products.end(), [&](const Product& p) {
+    const auto operand = static_cast<std::size_t>(p.operand.id);
+    const bool is_wide = p.operand.place == Place::Input && operand < wide_inputs.size() && wide_inputs[operand];
+    return (reads_stored_rows(plan, p) && !is_wide) == stored;
+  });
 }
 
 Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtype, const NestOptions& options) {
@@ -53,7 +56,8 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   if (!result.plan.products.empty()) {
     const ProductTemplate product = product_template(options.factors, dtype);
     emit.prelude += product.macro;
-    if (reads_rows(result.plan, true)) emit.prelude += stored_operands(reads_rows(result.plan, false));
+    if (reads_rows(result.plan, options.wide_inputs, true))
+      emit.prelude += stored_operands(reads_rows(result.plan, options.wide_inputs, false));
     parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   }
   emit.persistent = options.persistent;
@@ -307,7 +311,7 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
     impl->functions.push_back(gpu.function(impl->module, kernel.function));
   }
   for (const bool stored : {false, true})
-    impl->functions.push_back(reads_rows(impl->plan(), stored)
+    impl->functions.push_back(reads_rows(impl->plan(), options.wide_inputs, stored)
                                   ? gpu.function(impl->module, stored ? "cellc_product_stored" : "cellc_product")
                                   : GpuFunction());
   impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype),
