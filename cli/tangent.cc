@@ -32,8 +32,9 @@ TangentReport run_tangent(const RunOptions& options, Tangents direction, const F
     solve.products = derivative_products(solve.products, r.binding.dtype);
     const CellGraph& of = report.tangent->cell();
     if (r.gpu) {
-      found = CudaSolver(*r.gpu, of, report.tangent->structure(), arithmetic, nullptr, r.compile.derive)
-                  .run(bound, solve, report.solve);
+      CudaSolver solver(*r.gpu, of, report.tangent->structure(), arithmetic, nullptr, r.compile.derive);
+      solver.repeat_bits();
+      found = solver.run(bound, solve, report.solve);
     } else {
       CompileOptions compile = r.compile;
       compile.dtype = arithmetic;

@@ -56,6 +56,7 @@ struct TangentCall::Impl {
         before(tangent.cell().symbols.size()),
         defaults(cell.symbols.size()),
         moves(cell.symbols.size()) {
+    solver.repeat_bits();
     for (const ArraySource& source : tangent.derived().sources)
       if (source.kind == ArraySource::Kind::Tangent) moves[static_cast<std::size_t>(source.id)] = true;
     CallGpu::Rehearsal rehearsal(gpu);

@@ -39,6 +39,7 @@ struct CudaSolver::Impl {
   std::vector<std::optional<FusedStage>> summed;       ///< by stage, where it has sums in its lanes
   std::vector<std::unique_ptr<StageProgram>> summing;  ///< those, as programs; else null
   const std::optional<AccumulatedOuts> outs_in_lanes;
+  bool repeats_bits;                                       ///< of scans, in every run
   std::vector<std::optional<StageCells>> with_outs;        ///< by stage, where its lanes can make outs
   std::vector<std::unique_ptr<StageProgram>> making_outs;  ///< those, as programs; else null
   std::vector<std::unique_ptr<StageProgram>> remaking;  ///< by stage, over single steps, where later ones ask for that
@@ -93,6 +94,7 @@ struct CudaSolver::Impl {
         source(source),
         derive(derive),
         outs_in_lanes(outs_in_lanes),
+        repeats_bits(outs_in_lanes.has_value()),
         relaxations(gpu, cell, structure, arithmetic, source, this->derive),
         stepped(gpu, cell, structure, arithmetic, source, this->derive),
         arrays(gpu, cell, arithmetic) {}
@@ -140,7 +142,7 @@ struct CudaSolver::Impl {
               ? nullptr
               : std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source, derive));
       for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
-        if (program && outs_in_lanes) program->repeat_bits();
+        if (program && repeats_bits) program->repeat_bits();
       // Forward runs and shipped code have the same kernels.
       if (summing[k] && outs_in_lanes) summing[k]->compile_for_runs();
     }
@@ -738,6 +740,7 @@ CudaSolver::CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structu
                        const std::optional<AccumulatedOuts>& outs_in_lanes)
     : impl_(std::make_unique<Impl>(gpu, cell, structure, dtype, source, derive, outs_in_lanes)) {}
 CudaSolver::~CudaSolver() = default;
+void CudaSolver::repeat_bits() { impl_->repeats_bits = true; }
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 
 void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) {

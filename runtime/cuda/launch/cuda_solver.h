@@ -27,6 +27,10 @@ class CudaSolver {
   ~CudaSolver();
   CudaSolver(CudaSolver&&) noexcept;
 
+  /// Of derivatives: scans have the same bits in every run, which costs up to half where channels are few and nothing
+  /// where they abound. Of an adjoint (`outs_in_lanes`) that goes without saying. Before all else.
+  void repeat_bits();
+
   /// From host arrays to host arrays: upload, launch, report, download. Throws as Solver::run. What is timed
   /// is the device's part.
   RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
