@@ -17,12 +17,14 @@
 
 namespace cellc::derivation {
 
-StagedCell split_stages(const CellGraph& cell, const Structure& structure);
+/// `repeats_innermost`: what takes long and lacks the innermost channels alone is made by every lane along them.
+StagedCell split_stages(const CellGraph& cell, const Structure& structure, bool repeats_innermost = false);
 std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage,
                                           const std::optional<AccumulatedOuts>& of_gradient);
 DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums,
                               const std::vector<int>& made);
 std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated);
+std::optional<StageCells> fuse_sum_outs(const CellGraph& cell, const Structure& structure, int stage);
 /// The outs that lanes can make, behind the states that `to` has.
 void add_outs(LaneFusion& lanes, const AccumulatedOuts& accumulated, StageCells& to);
 DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made);

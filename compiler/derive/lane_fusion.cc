@@ -7,8 +7,11 @@
 
 namespace cellc {
 
-LaneFusion::LaneFusion(const StagedCell& staged, int stage, bool reads_before)
-    : after_(staged.after), stage_(staged.stages[static_cast<std::size_t>(stage)]), reads_before_(reads_before) {
+LaneFusion::LaneFusion(const StagedCell& staged, int stage, bool reads_before, bool repeats_innermost)
+    : after_(staged.after),
+      stage_(staged.stages[static_cast<std::size_t>(stage)]),
+      reads_before_(reads_before),
+      repeats_innermost_(repeats_innermost) {
   for (int k = 0; k < stage; ++k) {
     const std::vector<int>& states = staged.stages[static_cast<std::size_t>(k)].states;
     known_.insert(states.begin(), states.end());
@@ -79,6 +82,17 @@ std::optional<LaneValue> LaneFusion::find(NodeId root, bool of_others) const {
   return found;
 }
 
+std::optional<LaneValue> LaneFusion::find_along(NodeId root, const std::map<AxisId, int>& channel_of) const {
+  LaneValue found;
+  found.root = root;
+  found.channel_of = channel_of;
+  for (const NodeId b : reachable(after_.cell.graph, {root}))
+    if (node(b).op == Op::Read && own_state(source(node(b))) >= 0) return std::nullopt;
+  std::set<NodeId> met;
+  if (!is_of_a_lane(root, found, met)) return std::nullopt;
+  return found;
+}
+
 /// Whether a lane has it when its step is done, or can have it from before the stage.
 bool LaneFusion::is_of_a_lane(NodeId id, LaneValue& found, std::set<NodeId>& met) const {
   if (!met.insert(id).second) return true;
@@ -118,6 +132,11 @@ bool LaneFusion::is_known(NodeId id) const {
 /// As for steps (stage_cells.cc): lanes along the axes that it lacks would each make it anew.
 bool LaneFusion::is_shared(NodeId id, const LaneValue& found) const {
   if (stage_.channels.size() < 2 || node(id).axes.size() == found.channel_of.size()) return false;
+  const int innermost = static_cast<int>(stage_.channels.size()) - 1;
+  if (repeats_innermost_ && std::all_of(found.channel_of.begin(), found.channel_of.end(), [&](const auto& of) {
+        return of.second == innermost || contains(node(id).axes, of.first);
+      }))
+    return false;
   const std::vector<NodeId> all = reachable(after_.cell.graph, {id});
   return std::any_of(all.begin(), all.end(), [&](NodeId a) { return is_long(node(a).op); });
 }

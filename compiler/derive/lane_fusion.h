@@ -22,8 +22,9 @@ struct LaneValue {
 
 class LaneFusion {
  public:
-  /// `reads_before`: values may read states of the step before, which a lane still has.
-  LaneFusion(const StagedCell& staged, int stage, bool reads_before);
+  /// `reads_before`: values may read states of the step before, which a lane still has. `repeats_innermost`: as
+  /// split_stages has it.
+  LaneFusion(const StagedCell& staged, int stage, bool reads_before, bool repeats_innermost = false);
 
   const DerivedCell& after() const { return after_; }
   const StageCells& stage() const { return stage_; }
@@ -31,6 +32,8 @@ class LaneFusion {
 
   /// nullopt: a lane has not all that it takes, or it does not depend on the stage's states. `of_others`: it need not.
   std::optional<LaneValue> find(NodeId root, bool of_others = false) const;
+  /// A value without states of the stage, of axes that are these channels.
+  std::optional<LaneValue> find_along(NodeId root, const std::map<AxisId, int>& channel_of) const;
   /// Whether it changes from step to step.
   bool varies(NodeId id) const;
 
@@ -54,7 +57,7 @@ class LaneFusion {
 
   const DerivedCell& after_;
   const StageCells& stage_;
-  const bool reads_before_;
+  const bool reads_before_, repeats_innermost_;
   std::set<int> known_;                ///< updates of earlier stages: their trajectories are there
   std::map<NodeId, ArraySource> cut_;  ///< what has been made before the stage
 };

@@ -42,7 +42,9 @@ void check(StageCells& stage, Visit&& visit) {
   for (const LaneLayout& layout : stage.layouts)
     for (const int channel : layout.channel_of_place)
       require(channel < static_cast<int>(stage.channels.size()), "a place along no channel");
-  require(stage.lanes.cell.updates.size() == stage.states.size() + stage.sums.size() + stage.outs.size(),
+  require(stage.sum_outs.empty() || stage.sum_outs.size() == stage.sums.size(), "some sums are outs, and some are not");
+  require(stage.lanes.cell.updates.size() ==
+              stage.states.size() + stage.sums.size() + stage.sum_outs.size() + stage.outs.size(),
           "not one update a state, sum and out");
 }
 
@@ -144,6 +146,12 @@ std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const A
                  [&] { return derivation::fuse_outs(staged, stage, accumulated); });
 }
 
+std::optional<StageCells> fuse_sum_outs(const CellGraph& cell, const Structure& structure, int stage,
+                                        const DeriveHooks& hooks) {
+  return derived(Derivation::SumOuts, cell.name, hooks,
+                 [&] { return derivation::fuse_sum_outs(cell, structure, stage); });
+}
+
 DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made, const DeriveHooks& hooks) {
   return derived(Derivation::LeftOuts, after.cell.name, hooks, [&] { return derivation::without_outs(after, made); });
 }
@@ -217,6 +225,8 @@ std::vector<NumberedCell> derive(const CellGraph& cell, const Structure& structu
       for (const DerivedCell* part : {&summed->stage.once, &summed->stage.before, &summed->stage.lanes}) add(k, *part);
       for (const NodeId sum : summed->sums) made.push_back({sum, 1});
     }
+    if (const auto outs = fuse_sum_outs(cell, structure, k, hooks))
+      for (const DerivedCell* part : {&outs->once, &outs->before, &outs->lanes}) add(k, *part);
     if (static_cast<int>(s.states.size()) <= kMostDerivedStates) {
       add(k, with_transition(s.lanes, s.lane, structure.stages[static_cast<std::size_t>(k)].scannable, hooks));
       const DerivedCell newton = linearised(s.lanes, s.lane, hooks);

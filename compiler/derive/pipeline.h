@@ -5,6 +5,7 @@
 //   fuse_reductions       a stage whose lanes make sums of what they have just computed          fused_reductions.h
 //   with_reduced_outs      the outs, where lanes made their sums
 //   fuse_outs       a stage whose lanes make outs of their channels                          fused_outs.h
+//   fuse_sum_outs   a stage whose lanes make outs that are sums of theirs, and what their steps share fused_sum_outs.h
 //   without_outs    the outs that are left then
 //   relax           a stage with its mixing terms taken from the last iterate              relaxed_cell.h
 //   step_of         one step of a stage, for kernels of its own                          stepped_cell.h
@@ -33,6 +34,7 @@
 #include "compiler/derive/derive_hooks.h"
 #include "compiler/derive/fused_outs.h"
 #include "compiler/derive/fused_reductions.h"
+#include "compiler/derive/fused_sum_outs.h"
 #include "compiler/derive/loop_invariants.h"
 #include "compiler/derive/newton_cell.h"
 #include "compiler/derive/relaxed_cell.h"
@@ -61,6 +63,11 @@ DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<Partia
 /// The stage with those outs that its lanes can make; nullopt where there are none.
 std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated = {},
                                     const DeriveHooks& hooks = {});
+
+/// A stage with a walk of its own from inputs to outs: each out that follows it is a sum of what lanes have just
+/// computed, and lanes make what takes long and lacks the innermost channels themselves. nullopt where there are none.
+std::optional<StageCells> fuse_sum_outs(const CellGraph& cell, const Structure& structure, int stage,
+                                        const DeriveHooks& hooks = {});
 
 /// `after` without outs that lanes make; sinks say which are left.
 DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made, const DeriveHooks& hooks = {});

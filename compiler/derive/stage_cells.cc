@@ -18,8 +18,12 @@ namespace {
 
 class Splitter {
  public:
-  Splitter(const CellGraph& cell, const Structure& structure)
-      : cell_(cell), structure_(structure), symbols_(with_trajectories(cell)), table_(cell) {}
+  Splitter(const CellGraph& cell, const Structure& structure, bool repeats_innermost)
+      : cell_(cell),
+        structure_(structure),
+        repeats_innermost_(repeats_innermost),
+        symbols_(with_trajectories(cell)),
+        table_(cell) {}
 
   StagedCell run() {
     StagedCell result;
@@ -105,7 +109,8 @@ class Splitter {
   /// more than it saves.
   bool is_shared(const Node& n, const Flags& f) const {
     if (!f.varies || !f.takes_long || channels_.size() < 2) return false;
-    return !std::all_of(channels_.begin(), channels_.end(), [&](AxisId c) { return contains(n.axes, c); });
+    const auto end = channels_.end() - (repeats_innermost_ ? 1 : 0);
+    return !std::all_of(channels_.begin(), end, [&](AxisId c) { return contains(n.axes, c); });
   }
 
   bool natural(const Node& n) const {
@@ -326,6 +331,7 @@ class Splitter {
 
   const CellGraph& cell_;
   const Structure& structure_;
+  const bool repeats_innermost_;
   const std::vector<Symbol> symbols_;  ///< the cell's, and the trajectories and new values behind them
   const UpdateTable table_;
   std::vector<AxisId> channels_;
@@ -335,7 +341,9 @@ class Splitter {
 
 namespace derivation {
 
-StagedCell split_stages(const CellGraph& cell, const Structure& structure) { return Splitter(cell, structure).run(); }
+StagedCell split_stages(const CellGraph& cell, const Structure& structure, bool repeats_innermost) {
+  return Splitter(cell, structure, repeats_innermost).run();
+}
 
 }  // namespace derivation
 

@@ -56,6 +56,9 @@ struct StageCells {
   std::vector<std::vector<AxisId>> sums;  ///< axes of what is left
   int summed = 0;                         ///< innermost channels that they run along
   int outer = 0, outer_summed = 0;        ///< the last so many of the sums run along so many outermost channels instead
+  /// Of a stage whose sums are outs (fused_sum_outs.h): by sum, which. Before the terms the lane cell then has an
+  /// update for each, what its sum begins with.
+  std::vector<int> sum_outs;
   // Of a stage with fused outs; else none. Behind the updates of `states` the lane cell has one for each, those that
   // are accumulated last; their symbols are its last.
   std::vector<LaneOut> outs;

@@ -16,7 +16,7 @@ constexpr int kAxes = Traits::kAxes;
 /// The first of a step's states are what it hands on to the next step. Others are only written, or added up over all
 /// steps (compiler/derive/fused_outs.h), or are terms of sums over lanes (sums.cuh); nobody reads them.
 constexpr int kAccumulated = Traits::kAccumulated;
-constexpr int kCarried = Step::kStates - Traits::kOuts - kAccumulated - Traits::kSums;
+constexpr int kCarried = Step::kStates - Traits::kOuts - kAccumulated - Traits::kBases - Traits::kSums;
 constexpr int kRowStates = kCarried + Traits::kOuts;  ///< the first ones too: those that are written at every step
 
 /// An array as lanes see it, in entries: sequence * batch + row * row + the channel's own offset.

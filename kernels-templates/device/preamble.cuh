@@ -112,6 +112,17 @@ CELLC_DEVICE Real widen(Stored value) { return value; }
 CELLC_DEVICE Stored narrow(Real value) { return value; }
 #endif
 
+#ifdef CELLC_NARROW
+/// Of a word, the number at the lower address first. The upper bf16 is one instruction, and two as a number of its own.
+CELLC_DEVICE void widen_two(unsigned both, Real& low, Real& high) {
+  low = widen(static_cast<Stored>(both & 0xffffu));
+#ifdef CELLC_STORAGE_BF16
+  high = __uint_as_float(both & 0xffff0000u);
+#else
+  high = widen(static_cast<Stored>(both >> 16));
+#endif
+}
+#endif
 #if defined(CELLC_NARROW) && defined(CELLC_EMULATOR)
 CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
   return narrow(low) | static_cast<unsigned>(narrow(high)) << 16;

@@ -14,8 +14,9 @@ struct Traits {
   static constexpr int kOuts = 0;         // those that are written
   static constexpr int kAccumulated = 0;  // behind them, those that are added up over all steps
   // The last states of Step that are terms of sums: not 0 in a sequential sweep alone.
-  static constexpr int kSums = 0;                // all of them
-  static constexpr int kOuterSums = 0;           // the last of those: along the outermost channels (outer_sums.cuh)
+  static constexpr int kSums = 0;       // all of them
+  static constexpr int kBases = 0;      // as many states before them as there are sums, where those are outs; else 0
+  static constexpr int kOuterSums = 0;  // the last of those: along the outermost channels (outer_sums.cuh)
   static constexpr unsigned kShiftedInputs = 0;  // bit e: a step reads the row of input e one step later (lanes.cuh)
   // Of a sequential sweep that makes sums over lanes (sums.cuh).
   static constexpr unsigned kUniformInputs = 0;  // several lanes a thread, in f32: bit e: one number for all of them

@@ -10,13 +10,29 @@
 //
 // Along more lanes than a warp has, each warp writes a part of the sum, Lanes::part entries from the one before.
 //
+// Where sums are outs (compiler/derive/fused_sum_outs.h), there is a state before the terms for each of them: what the
+// first of a sum's lanes adds besides. Such a sum is of one warp's lanes.
+//
 // Terms of sums over lanes that lie apart come behind these (outer_sums.cuh).
 #pragma once
 
 namespace cellc {
 
 /// States that are terms of sums over lanes beside each other, and behind them of those over lanes that lie apart.
-constexpr int kOuterSums = Traits::kOuterSums, kInnerSums = kSums - kOuterSums;
+constexpr int kOuterSums = Traits::kOuterSums, kInnerSums = kSums - kOuterSums, kBases = Traits::kBases;
+/// Sums that are outs are stored as rows are; a kernel behind the stage reads others.
+template <bool kAreOuts>
+struct SumStorage {
+  using Type = Real;
+  static CELLC_DEVICE void put(Real* at, Real sum) { *at = sum; }
+};
+template <>
+struct SumStorage<true> {
+  using Type = Stored;
+  static CELLC_DEVICE void put(Stored* at, Real sum) { store(at, sum); }
+};
+using Summed = SumStorage<(Traits::kBases > 0)>;
+static_assert(kBases == 0 || (kBases == kSums && kOuterSums == 0), "all sums are outs, or none is");
 
 /// Adds up what threads have at several steps, with those `kOther`, 2 kOther, … kEnd / 2 threads away: they exchange
 /// halves as long as there are several steps.
@@ -62,7 +78,7 @@ struct Sums {
   static_assert(kSumLanes <= kWarp && kWarp % kSumLanes == 0 && kSteps % kSpread == 0, "lanes in halves");
 
   Real term[kCount][kSteps];
-  Real* to[kCount];          ///< of the step that this thread writes first of those that come next
+  Summed::Type* to[kCount];  ///< of the step that this thread writes first of those that come next
   long long stride[kCount];  ///< entries
   unsigned together;         ///< threads that add up one sum
   bool writes, leads;  ///< whether this thread writes any step of a stage; whether it writes those that are not part of
@@ -78,7 +94,7 @@ struct Sums {
     CELLC_UNROLL()
     for (int s = 0; s < kInnerSums; ++s) {
       const ArrayView& array = lanes.array[Step::state_array(kFirstTerm + s)];
-      to[s] = static_cast<Real*>(array.data) + place(array, lane, first) + part * lanes.part;
+      to[s] = static_cast<Summed::Type*>(array.data) + place(array, lane, first) + part * lanes.part;
       stride[s] = lane.direction * array.row;
     }
   }
@@ -93,7 +109,7 @@ struct Sums {
         fold<1, kSumThreads, kSteps>(term[s]);
         CELLC_UNROLL()
         for (int j = 0; j < kMine; ++j)
-          if (writes) to[s][j * stride[s]] = term[s][j];
+          if (writes) Summed::put(to[s] + j * stride[s], term[s][j]);
         to[s] += kSteps * stride[s];
       }
     }
@@ -107,7 +123,7 @@ struct Sums {
       Real sum = term_of(now, s);
       CELLC_UNROLL()
       for (int other = 1; other < kSumThreads; other *= 2) sum += __shfl_xor_sync(together, sum, other);
-      if (leads) *to[s] = sum;
+      if (leads) Summed::put(to[s], sum);
       to[s] += stride[s];
     }
   }
@@ -115,7 +131,7 @@ struct Sums {
  private:
   /// Of all lanes of this thread.
   template <class States>
-  static CELLC_DEVICE Real term_of(const States& now, int s) {
+  CELLC_DEVICE Real term_of(const States& now, int s) const {
     // In pairs, as threads do: the same bits for any number of lanes a thread.
     Real sum[kWidth];
     CELLC_UNROLL()
@@ -125,6 +141,7 @@ struct Sums {
       CELLC_UNROLL()
       for (int v = 0; v < left; ++v) sum[v] = sum[2 * v] + sum[2 * v + 1];
     }
+    if constexpr (kBases > 0) return sum[0] + (leads ? now[0][kFirstTerm - kBases + s] : Real(0));
     return sum[0];
   }
 };

@@ -73,15 +73,21 @@ constexpr bool kSharedInputs = Traits::kSharedInputs;
 /// e has one number for all of them.
 constexpr unsigned kUniformInputs = Traits::kUniformInputs;
 constexpr bool kVectorised = kUniformInputs != 0;
-static_assert(!kVectorised || ((kWidth == 2 || kWidth == 4) && sizeof(Stored) == 4), "eight or sixteen bytes a thread");
+static_assert(!kVectorised || ((kWidth == 2 || kWidth == 4) && sizeof(Stored) <= 4), "four to sixteen bytes a thread");
 struct alignas(kVectorised ? kWidth * sizeof(Stored) : sizeof(Stored)) Neighbours {
   Stored at[kWidth];
 };
+#ifdef CELLC_NARROW
+struct alignas(kVectorised ? kWidth * sizeof(Stored) : 4) NeighbourPairs {
+  unsigned at[kWidth > 1 ? kWidth / 2 : 1];
+};
+#endif
 
 /// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first
 /// of them has it: `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step
-/// is one row in memory, of `B[n]` beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at
-/// once as there are threads for. Columns stand in the order of the threads that have them first, kEntries of a thread.
+/// is one row in memory, of `B[n]` or of `dt[d]` beside states h[d,n], it comes in rows: sixteen bytes a thread, of as
+/// many steps at once as there are threads for. Columns stand in the order of the threads that have them first,
+/// kEntries of a thread.
 struct Sharers {
   int packed;
   CELLC_DEVICE int first() const { return packed & 0x7f; }  ///< column of the warp that this thread reads first
@@ -106,11 +112,10 @@ struct Sharers {
     const int first = __ffs(static_cast<int>(same)) - 1, before = __popc(same & ((1u << thread) - 1));
     const unsigned firsts = __ballot_sync(0xffffffffu, before == 0);
     const unsigned long long row = __shfl_sync(0xffffffffu, at, 0);
-    bool in_rows =
-        (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
+    const int place = __popc(firsts & ((1u << first) - 1));
+    bool in_rows = at == row + static_cast<unsigned>(place * kBytes) && stride % 16 == 0;
     if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
-    const int leads = (before == 0) << 29, chunks = __popc(firsts) * kBytes / 16,
-              column = __popc(firsts & ((1u << first) - 1)) * kEntries;
+    const int leads = (before == 0) << 29, chunks = __popc(firsts) * kBytes / 16, column = place * kEntries;
     in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * kBytes;
     if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 7 | before << 14 | __popc(same) << 22 | leads};
     const int at_once = 32 / chunks, step = thread / chunks;
@@ -225,7 +230,7 @@ struct Staging {
   static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
     copy_async_if<16>(in_rows, at, from);
     if (kVectorised && wide)
-      copy_async_if<kVectorised ? kWidth * 4 : 8>(alone, at, from);
+      copy_async_if<kVectorised ? kWidth* static_cast<int>(sizeof(Stored)) : 8>(alone, at, from);
     else if constexpr (sizeof(Stored) >= 4)
       copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
     else if (alone)
@@ -308,16 +313,20 @@ struct Staging {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) input[v][e] = all;
         } else {
+#ifdef CELLC_NARROW
+          const NeighbourPairs all = *reinterpret_cast<const NeighbourPairs*>(from);
+          CELLC_UNROLL()
+          for (int v = 0; v + 1 < kWidth; v += 2) widen_two(all.at[v / 2], input[v][e], input[v + 1][e]);
+#else
           const Neighbours all = *reinterpret_cast<const Neighbours*>(from);
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) input[v][e] = widen(all.at[v]);
+#endif
         }
       } else
 #ifdef CELLC_NARROW
           if constexpr (kWidth == 2) {
-        const unsigned both = *reinterpret_cast<const unsigned*>(from);
-        input[0][e] = widen(static_cast<Stored>(both & 0xffffu));
-        input[1][e] = widen(static_cast<Stored>(both >> 16));
+        widen_two(*reinterpret_cast<const unsigned*>(from), input[0][e], input[kWidth - 1][e]);
       } else
 #endif
       {

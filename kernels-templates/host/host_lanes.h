@@ -60,7 +60,7 @@ static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* ru
                              int width, int* broadcast) {
   int i, a;
   *broadcast = 0;
-  if (stage->storage_bytes != 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % width != 0)
+  if (stage->storage_bytes > 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % width != 0)
     return 0;
   if (stage->outer && cellc_outer_parts(stage, run->lengths, width) == 0) return 0;
   for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
@@ -73,8 +73,9 @@ static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* ru
       *broadcast |= 1 << (i - stage->step_states);
       continue;
     }
-    if (inner != 1 || view->data % (4 * width) != 0 || view->last % (4 * width) != 0 || view->row % width != 0 ||
-        view->batch % width != 0 || cellc_entry_offset(stage, run, e) % width != 0)
+    if (inner != 1 || view->data % (stage->storage_bytes * width) != 0 ||
+        view->last % (stage->storage_bytes * width) != 0 || view->row % width != 0 || view->batch % width != 0 ||
+        cellc_entry_offset(stage, run, e) % width != 0)
       return 0;
     for (a = 0; a + 1 < axes->axes; ++a)
       if (cellc_channel_stride(stage, run, e.symbol, axes->channel[a]) % width != 0) return 0;
@@ -162,12 +163,16 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     for (n = stage->for_run ? 4 : 2; n > 1 && !v.rows && v.width == 1; n /= 2) {
       const int64_t lanes = n == 4 ? CELLC_MOST_LANES : CELLC_MANY_LANES;
       if (chains < lanes * (int64_t)facts->multiprocessors || !cellc_wide(stage, run, axes, n, &i)) continue;
+      cellc_variant wider = v;
       if (n > v.sum_lanes && stage->sums > stage->outer) continue;
-      v.broadcast = i;
-      v.width = n;
-      v.shared_bytes *= n;
+      wider.broadcast = i;
+      wider.width = n;
+      wider.shared_bytes *= n;
+      if (stage->for_run) cellc_give_columns(stage, run, axes, &wider);
+      /* Rows of all lanes, where columns are not known: of five inputs they are more than a block has. */
+      if (wider.shared_bytes <= facts->shared_per_block) v = wider;
     }
-    if (stage->for_run) cellc_give_columns(stage, run, axes, &v);
+    if (stage->for_run && v.width == 1) cellc_give_columns(stage, run, axes, &v);
     if (stage->outer) {
       v.kept = (int)cellc_kept_channels(stage, run->lengths);
       v.shared_bytes =

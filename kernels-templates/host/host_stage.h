@@ -39,6 +39,7 @@ typedef struct cellc_stage {
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
   int sums, summed;        /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int bases;               /* before the terms as many of what a sum begins with, where sums are outs; else 0 */
   int repeats;             /* scans have the same bits in every run */
   int outs, accumulated;   /* others of the last are outs, which nobody reads; behind those, outs that are added up */
   int outer, outer_summed; /* the last of its sums run along so many outermost channels instead (outer_sums.cuh) */
@@ -47,10 +48,10 @@ typedef struct cellc_stage {
 
 /* States that a step hands on to the next one, and those that are written at every step; the others follow. */
 static inline int cellc_carried_states(const cellc_stage* stage) {
-  return stage->step_states - stage->sums - stage->outs - stage->accumulated;
+  return stage->step_states - stage->sums - stage->bases - stage->outs - stage->accumulated;
 }
 static inline int cellc_row_states(const cellc_stage* stage) {
-  return stage->step_states - stage->sums - stage->accumulated;
+  return stage->step_states - stage->sums - stage->bases - stage->accumulated;
 }
 
 enum { CELLC_SEQUENTIAL, CELLC_SEGMENTED, CELLC_SCAN };

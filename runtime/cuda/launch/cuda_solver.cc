@@ -113,8 +113,10 @@ struct CudaSolver::Impl {
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
       summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive, outs_in_lanes));
     with_outs.resize(staged->stages.size());
-    for (std::size_t k = 0; k < staged->stages.size() && outs_in_lanes; ++k)
-      with_outs[k] = fuse_outs(*staged, static_cast<int>(k), *outs_in_lanes, derive);
+    for (std::size_t k = 0; k < staged->stages.size(); ++k)
+      with_outs[k] = outs_in_lanes ? fuse_outs(*staged, static_cast<int>(k), *outs_in_lanes, derive)
+                     : summed[k]   ? fuse_sum_outs(cell, structure, static_cast<int>(k), derive)
+                                   : std::nullopt;
     return *staged;
   }
 
@@ -145,6 +147,7 @@ struct CudaSolver::Impl {
         if (program && repeats_bits) program->repeat_bits();
       // Forward runs and shipped code have the same kernels.
       if (summing[k] && outs_in_lanes) summing[k]->compile_for_runs();
+      if (making_outs[k] && !outs_in_lanes) making_outs[k]->compile_for_runs();
     }
     forget_nests();
   }
@@ -219,8 +222,11 @@ struct CudaSolver::Impl {
       const bool in_lanes = on_device || !outs_in_lanes;  // what gradients need besides
       r.stages.push_back(facts_of(*stages[k], in_lanes ? summing[k].get() : nullptr, arrays.bound.sizes,
                                   arrays.sequences, arrays.longest, arrays.rows,
-                                  on_device ? making_outs[k].get() : nullptr));
+                                  on_device || !outs_in_lanes ? making_outs[k].get() : nullptr));
     }
+    if (with_outs.size() == 1 && with_outs[0])
+      r.stages[0].walks_alone =
+          with_outs[0]->before.cell.outs.empty() && with_outs[0]->sum_outs.size() == cell.outs.size();
     r.card = gpu.facts();
     r.solve = solve;
     r.observed = observed;
@@ -270,6 +276,7 @@ struct CudaSolver::Impl {
     use_storage(lane_storage(cell, stages_of_cell(), dtype));
     replan(options);
     use_storage(execution.storage);
+    plan_left_outs();
     arrays.copy_in(run, running);
     if (!on_device) reserve_written();
   }
@@ -280,7 +287,8 @@ struct CudaSolver::Impl {
     for (std::size_t u = 0; u < cell.updates.size(); ++u) unwritten.push_back(needs_no_trajectory(static_cast<int>(u)));
     std::vector<bool> outs;
     for (std::size_t o = 0; o < cell.outs.size(); ++o)
-      outs.push_back((outs_wanted || execution.runs_stepwise) && !adds_up(static_cast<int>(o)));
+      outs.push_back((outs_wanted || execution.runs_stepwise || execution.walks_alone) &&
+                     !adds_up(static_cast<int>(o)));
     arrays.reserve_written(unwritten, outs, !on_device);
   }
   bool adds_up(int out) const {
@@ -398,6 +406,16 @@ struct CudaSolver::Impl {
         most_blocks = execution.persistent[0].shape.blocks / 2;
       execution = plan_execution(request());
     }
+    plan_left_outs();
+    return !std::equal(execution.stages.begin(), execution.stages.end(), before.begin(), before.end(),
+                       [](const CudaPlan& a, const CudaPlan& b) {
+                         return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment &&
+                                a.plan.burn_in == b.plan.burn_in;
+                       });
+  }
+
+  /// What is left of the cell after the stages, as planned.
+  void plan_left_outs() {
     std::vector<PartialSum> made;
     std::vector<int> outs;
     for (std::size_t k = 0; k < execution.stages.size(); ++k) {
@@ -413,15 +431,12 @@ struct CudaSolver::Impl {
                             LeftOuts{with_reduced_outs(staged->after, made, derive, outs), std::nullopt});
     outs.clear();
     for (std::size_t k = 0; k < execution.stages.size(); ++k)
-      if (execution.makes_outs[k])
+      if (execution.makes_outs[k]) {
         for (const LaneOut& o : with_outs[k]->outs) outs.push_back(o.out);
+        outs.insert(outs.end(), with_outs[k]->sum_outs.begin(), with_outs[k]->sum_outs.end());
+      }
     if (!outs.empty() && !after_outs.contains(execution.makes_outs))
       after_outs.emplace(execution.makes_outs, LeftOuts{without_outs(staged->after, outs, derive), std::nullopt});
-    return !std::equal(execution.stages.begin(), execution.stages.end(), before.begin(), before.end(),
-                       [](const CudaPlan& a, const CudaPlan& b) {
-                         return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment &&
-                                a.plan.burn_in == b.plan.burn_in;
-                       });
   }
 
   /// With the launch, not with the plan: a call that is replanned is rehearsed before it runs, and may find no memory
@@ -477,7 +492,7 @@ struct CudaSolver::Impl {
   /// What is left of the cell after the stages; null: it is as it was.
   LeftOuts* left_outs() {
     if (execution.fuses_any(outs_wanted)) return &after_summing.at(execution.sum_parts);
-    const auto made = outs_wanted ? after_outs.find(execution.makes_outs) : after_outs.end();
+    const auto made = outs_wanted || execution.walks_alone ? after_outs.find(execution.makes_outs) : after_outs.end();
     return made == after_outs.end() ? nullptr : &made->second;
   }
   const DerivedCell& after_cell() const {

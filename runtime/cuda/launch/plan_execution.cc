@@ -27,6 +27,10 @@ bool leaves_no_residual(const Stage& stage, const StageFacts& facts, const CudaP
 /// scan with all behind it (34 ps a step).
 constexpr std::int64_t kLanesThatShareGradients = 32;
 
+/// Lanes a multiprocessor from which a walk makes what its steps share, and outs, itself: each of its threads has four
+/// of them then, and what three of them would make anew is made once.
+constexpr std::int64_t kLanesOfWholeWalks = 400;
+
 /// A plan without a choice: every lane walks its whole sequence.
 CudaPlan sequential_for(std::string reason) {
   CudaPlan plan;
@@ -196,6 +200,8 @@ StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map
   f.scans_in_one_pass = program.scans_in_one_pass(sizes);
   if (summing) f.sum_parts = summing->sum_parts(sizes);
   f.shares_gradients = f.sum_parts > 0 && summing->has_outer_sums();
+  f.makes_sum_outs = making_outs && making_outs->sum_parts(sizes) == 1 && !making_outs->has_outer_sums();
+  if (f.makes_sum_outs || (making_outs && making_outs->makes_sums())) return f;
   // A scan sweeps both cells, and that with outs has more to read.
   f.makes_outs = making_outs && !making_outs->refusal(sizes);
   if (f.makes_outs) f.scans_in_one_pass = f.scans_in_one_pass && making_outs->scans_in_one_pass(sizes);
@@ -321,6 +327,22 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
                             (stage.plan.strategy == Strategy::Scan && (stage.repairs || !stage.checks) &&
                              r.stages[k].scans_in_one_pass));
     }
+  }
+  const auto walks_whole = [&](std::size_t k) {
+    const StageShape& shape = r.stages[k].shape;
+    return plan.sum_parts[k] == 0 ||
+           (r.stages[k].makes_sum_outs &&
+            shape.sequences * shape.channels >= kLanesOfWholeWalks * std::int64_t{r.card.multiprocessors});
+  };
+  bool all = plan.fuses_any(true) && !r.is_adjoint;
+  for (std::size_t k = 0; k < count && all; ++k) all = walks_whole(k);
+  for (std::size_t k = 0; k < count && all; ++k) {
+    plan.makes_outs[k] = plan.sum_parts[k] > 0;
+    plan.sum_parts[k] = 0;
+  }
+  if (all && count == 1 && r.stages[0].walks_alone && r.dtype != arithmetic_of(r.dtype)) {
+    plan.walks_alone = true;
+    plan.storage = r.dtype;
   }
   if (plan.fuses_any(true)) plan.makes_outs.assign(count, false);  // the cell after the stages lacks one or the other
   return plan;

@@ -55,6 +55,8 @@ struct StageFacts {
   int sum_parts = 0;  ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
   bool shares_gradients = false;  ///< those sums are all gradients of what lanes share, along both ends of the channels
   bool makes_outs = false;        ///< its lanes can make some outs, run sequentially or by a scan
+  bool makes_sum_outs = false;    ///< and all that are sums of theirs, run sequentially, with what their steps share
+  bool walks_alone = false;       ///< those are all outs of the cell, and no kernel stands before the walk
   bool scans_in_one_pass = false;
 };
 
@@ -99,6 +101,7 @@ struct ExecutionPlan {
   std::vector<int> sum_parts;              ///< by stage: parts of each sum that its lanes make; 0: they make none
   std::vector<bool> makes_outs;            ///< by stage: its lanes make outs
   std::vector<bool> remakes;               ///< by stage: its new values are made again
+  bool walks_alone = false;                ///< one walk from inputs to outs, in 16 bits: it makes outs wanted or not
   std::int64_t rows = 0;
 
   bool relaxes(std::size_t stage) const { return stages[stage].plan.strategy == Strategy::Relaxation; }
@@ -109,7 +112,9 @@ struct ExecutionPlan {
   bool runs_in_lanes(std::size_t stage) const { return !runs_stepwise && !relaxes(stage) && !steps(stage); }
   bool fuses(std::size_t stage, bool outs_wanted) const { return outs_wanted && sum_parts[stage] > 0; }
   bool fuses_any(bool outs_wanted) const;
-  bool makes_outs_of(std::size_t stage, bool outs_wanted) const { return outs_wanted && makes_outs[stage]; }
+  bool makes_outs_of(std::size_t stage, bool outs_wanted) const {
+    return (outs_wanted || walks_alone) && makes_outs[stage];
+  }
   /// In the order in which they run. `outs_wanted`: outs are made (callers may leave them out after planning).
   /// `with_outs`: by stage; empty where no lanes make outs. `left`: whether there are outs that no lanes make.
   std::vector<Pass> passes(const StagedCell& staged, const std::vector<std::optional<FusedStage>>& fused,
@@ -120,8 +125,9 @@ struct ExecutionPlan {
 /// Updates of a stage whose new values later stages read as they were made again, but for copies that lag.
 std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, std::size_t stage);
 
-/// Storage of rows on a device if the cell is run in lanes: 16 bits where nothing but the stage itself reads what it
-/// writes. What a second stage or an out would read was rounded, so they get arithmetic precision.
+/// Storage of rows on a device if the cell is run in lanes, and not by one walk that makes all outs: 16 bits where
+/// nothing but the stage itself reads what it writes. What a second stage or an out would read was rounded, so they get
+/// arithmetic precision.
 Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype);
 
 /// Why the cell runs step by step, all of it as nests: the first stage whose lanes no thread can hold. Empty: it does

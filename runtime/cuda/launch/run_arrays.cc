@@ -410,7 +410,7 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
     run.finals.push_back(final_of(static_cast<std::size_t>(u)));
   }
   // Terms and outs start as nothing and end nowhere.
-  run.starts.resize(stage.states.size() + stage.sums.size());
+  run.starts.resize(stage.states.size() + stage.sum_outs.size() + stage.sums.size());
   run.finals.resize(run.starts.size());
   return run;
 }

@@ -107,6 +107,7 @@ class StageProgram {
   std::int64_t accumulated_parts(const StageRun& run, const CudaPlan& plan);
   /// Whether some of the sums run along the outermost channels.
   bool has_outer_sums() const { return stage_.outer > 0; }
+  bool makes_sums() const { return !stage_.sums.empty(); }
   /// Parts in which blocks leave such a sum.
   std::int64_t outer_parts(const StageRun& run, const CudaPlan& plan);
 

@@ -82,6 +82,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.real_bytes = storage == Dtype::F64 ? 8 : 4;
   s.sums = static_cast<int>(stage.sums.size());
   s.summed = stage.summed;
+  s.bases = static_cast<int>(stage.sum_outs.size());
   s.outer = stage.outer;
   s.outer_summed = stage.outer_summed;
   for (const LaneOut& o : stage.outs) ++(o.accumulated ? s.accumulated : s.outs);

@@ -104,6 +104,7 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kAxes", axes);
   flag("kSharedInputs", cellc_shares_inputs(&stage));
   number("kSums", stage.sums);
+  number("kBases", stage.bases);
   number("kOuterSums", stage.outer);
   number("kOuts", stage.outs);
   number("kAccumulated", stage.accumulated);

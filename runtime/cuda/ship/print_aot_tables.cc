@@ -72,6 +72,7 @@ static_assert(fills<Table>({CELLC_AT(symbols),
                             CELLC_AT(real_bytes),
                             CELLC_AT(sums),
                             CELLC_AT(summed),
+                            CELLC_AT(bases),
                             CELLC_AT(repeats),
                             CELLC_AT(outs),
                             CELLC_AT(accumulated),
@@ -309,11 +310,11 @@ class TablePrinter {
                       before = part("before", table.before, of.before, plain.before);
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
-        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
         t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
-        t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed, t.repeats,
-        t.outs, t.accumulated, t.outer, t.outer_summed, t.for_run);
+        t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed, t.bases,
+        t.repeats, t.outs, t.accumulated, t.outer, t.outer_summed, t.for_run);
     return fmt::format("{{&{}_{}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, once, before, sources, sums, variants,
                        table.variant_count, table.first_kernel);
   }
