@@ -227,7 +227,8 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
       last = {};
       for (std::size_t i = 0; i < states_.size(); ++i) {
         Array& now = arrays.trajectories[states_[i]];
-        change = std::max(change, largest_change(next.states[i], now, threads));
+        // Over the sizes of what is new: the first iterate, of zeros, has none.
+        change = std::max(change, largest_change(now, next.states[i], threads));
         last.states.push_back(std::exchange(now, next.states[i]));
         next.states[i] = Array();
       }

@@ -62,7 +62,7 @@ double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std:
 /// The largest finite |value| of each lane, an entry over a sequence of rows: by sequence, then entry.
 std::vector<double> lane_sizes(const Array& rows, const std::vector<std::int64_t>& offsets);
 
-/// The largest difference of all rows, over |value| and the largest of the rows beside it.
+/// The largest difference of all rows, over |b| and the largest |b| of the rows beside it.
 double largest_change(const Array& a, const Array& b, int threads);
 
 }  // namespace cellc

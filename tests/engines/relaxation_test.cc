@@ -199,6 +199,37 @@ TEST(Relaxation, LeavesALinearScanOfAnLstm) {
   for (const Stage& stage : structure.stages) EXPECT_EQ(stage.kind, StructureClass::Diagonal);
 }
 
+// Where changes shrink fast the last iteration is spared, as what it would change is known to be within the tolerance;
+// and the first change, from zeros, is one like the others. A run that is looked at too early is careful from there on,
+// and ends with a change within the tolerance.
+TEST(Relaxation, SparesTheLastIteration) {
+  AnalysedCell l = load(kLstm);
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+    BindRequest r = request(dtype, 300);
+    r.dims["m"] = 4;
+    const Binding binding = bind(l.cell, r);
+    Solver solver(l.cell, l.structure, {.dtype = dtype});
+    SolveOptions solve;
+    solve.solver = Strategy::Relaxation;
+    SolveReport report;
+    for (int digits = 3; digits < (dtype == Dtype::F64 ? 11 : 7); ++digits) {
+      solve.tolerance = std::pow(10.0, -digits);
+      solver.run(binding.run, solve, report);
+      EXPECT_TRUE(report.converged);
+      const std::vector<IterationTrace>& trace = report.stages[0].trace;
+      ASSERT_GE(trace.size(), 2u);
+      EXPECT_LE(trace[0].change, 1);
+      std::size_t settled = 1;
+      const auto left = [&](std::size_t i) {
+        const double q = trace[i].change / trace[i - 1].change;
+        return trace[i].change * (q < 0.5 ? 2 * q : 1);
+      };
+      while (settled + 1 < trace.size() && left(settled) > *solve.tolerance) ++settled;
+      EXPECT_EQ(trace.size(), settled + 1) << "tolerance " << *solve.tolerance;
+    }
+  }
+}
+
 TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
   AnalysedCell l = load(R"(cell wild[d] {
   state h[d]
