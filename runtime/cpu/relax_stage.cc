@@ -22,6 +22,24 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+std::size_t entries_of_row(const Array& rows) {
+  std::size_t entries = 1;
+  for (std::size_t p = 1; p < rows.shape().size(); ++p) entries *= static_cast<std::size_t>(rows.shape()[p]);
+  return entries;
+}
+
+/// Of all sequences and of some of them, by state, then sequence, then entry: calls each(state, of all, of some,
+/// count).
+template <typename Each>
+void for_each_sequence(const std::vector<std::vector<double>>& all, std::size_t sequences,
+                       const std::vector<std::int64_t>& some, Each&& each) {
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t s = 0; s < some.size(); ++s) {
+      const std::size_t count = all[i].size() / sequences;
+      each(i, static_cast<std::size_t>(some[s]) * count, s * count, count);
+    }
+}
+
 }  // namespace
 
 std::unique_ptr<Relaxation> Relaxation::make(const CellGraph& cell, const Structure& structure, int stage,
@@ -154,11 +172,22 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
   if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance, nullptr);
   StageOutcome outcome;
   StageReport& report = outcome.report;
+  const std::size_t sequences = run.offsets.size() - 1;
+  Sizes sizes;
+  for (const int u : states_) sizes.emplace_back(sequences * entries_of_row(arrays.trajectories[u]), 0);
   for (std::int64_t begin = 0; begin < longest; begin += window) {
     TimeWindow part;
     cut_window(cell_, run, arrays.trajectories, begin, window, part);
-    const Before before{arrays, part.sequences, begin};
-    StageOutcome found = relax_rows(part.arrays, options, tolerance, &before);
+    Sizes of_part;
+    for (const std::vector<double>& whole : sizes)
+      of_part.emplace_back(whole.size() / sequences * part.sequences.size());
+    for_each_sequence(sizes, sequences, part.sequences, [&](std::size_t i, auto from, auto to, auto count) {
+      std::copy_n(sizes[i].data() + from, count, of_part[i].data() + to);
+    });
+    StageOutcome found = relax_rows(part.arrays, options, tolerance, &of_part);
+    for_each_sequence(sizes, sequences, part.sequences, [&](std::size_t i, auto to, auto from, auto count) {
+      std::copy_n(of_part[i].data() + from, count, sizes[i].data() + to);
+    });
     put_back(part, states_, run, arrays.trajectories);
     report.iterations = std::max(report.iterations, found.report.iterations);
     report.max_residual = std::max(report.max_residual, found.report.max_residual);
@@ -197,8 +226,7 @@ std::optional<int> Relaxation::predict(const BoundRun& run, double tolerance) {
   return predict_iterations(relax_rows(part.arrays, few, tolerance, nullptr).report.trace, tolerance, 1);
 }
 
-StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance,
-                                    const Before* before) {
+StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes) {
   const BoundRun& run = *arrays.run;
   const int threads = thread_count(run.threads);
   StageOutcome outcome;
@@ -227,15 +255,20 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
       last = {};
       for (std::size_t i = 0; i < states_.size(); ++i) {
         Array& now = arrays.trajectories[states_[i]];
-        change = std::max(change, largest_change(next.states[i], now, threads));
+        // Over the sizes of what is new: the first iterate, of zeros, has none.
+        change = std::max(change, largest_change(now, next.states[i], threads));
         last.states.push_back(std::exchange(now, next.states[i]));
         next.states[i] = Array();
       }
       progress.moved(change, run.offsets.back());
     }
     outcome.unconverged.clear();
-    report.max_residual = check(arrays, options, tolerance, before, outcome.unconverged);
-    if (outcome.unconverged.empty() || progress.careful() || !progress.goes_on()) break;
+    Sizes grown = sizes ? *sizes : Sizes();
+    report.max_residual = check(arrays, options, tolerance, sizes ? &grown : nullptr, outcome.unconverged);
+    if (outcome.unconverged.empty() || progress.careful() || !progress.goes_on()) {
+      if (sizes) *sizes = std::move(grown);
+      break;
+    }
     progress.be_careful();
   }
   report.error_estimate = progress.error_estimate(report.max_residual);
@@ -243,22 +276,15 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
 }
 
 /// Every step against f of the trajectory itself; returns the largest residual.
-double Relaxation::check(const RunArrays& arrays, const SolveOptions& options, double tolerance, const Before* before,
+double Relaxation::check(const RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes,
                          std::vector<Unconverged>& unconverged) {
   const BoundRun& run = *arrays.run;
   const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
   double most = 0;
   for (std::size_t i = 0; i < states_.size(); ++i) {
-    Allowed allowed{tolerance, absolute_tolerance(options, cell_.symbol_of(cell_.updates[states_[i]]).name), {}};
-    if (before)
-      allowed.before = [&](std::int64_t sequence, std::int64_t entry, double enough) {
-        const BoundRun& whole = *before->arrays.run;
-        const std::int64_t s = before->sequences[static_cast<std::size_t>(sequence)];
-        return size_before(before->arrays.trajectories[states_[i]], whole.offsets[s], whole.offsets[s + 1],
-                           before->steps, whole.reverse, entry, enough);
-      };
-    most = std::max(
-        most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, allowed, run.reverse, unconverged));
+    const Allowed allowed{tolerance, absolute_tolerance(options, cell_.symbol_of(cell_.updates[states_[i]]).name)};
+    most = std::max(most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, allowed, run.reverse,
+                                      unconverged, thread_count(run.threads), sizes ? &(*sizes)[i] : nullptr));
   }
   return most;
 }

@@ -3,6 +3,7 @@
 // exact solution of the rest, repeated until nothing moves.
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "compiler/derive/pipeline.h"
 #include "compiler/plan/plan.h"
@@ -41,14 +42,11 @@ class Relaxation {
  private:
   Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options);
   void prepare();
-  /// Rows before those that are relaxed: of a run, up to a step of each sequence.
-  struct Before {
-    const RunArrays& arrays;
-    const std::vector<std::int64_t>& sequences;  ///< of the run, by sequence of the part
-    std::int64_t steps;
-  };
-  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, const Before* before);
-  double check(const RunArrays& arrays, const SolveOptions& options, double tolerance, const Before* before,
+  /// The largest |entry| of each lane in rows before those that are relaxed: by state, then sequence, then entry.
+  using Sizes = std::vector<std::vector<double>>;
+  /// `sizes`: afterwards in these rows as well. nullptr: there are no others.
+  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes);
+  double check(const RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes,
                std::vector<Unconverged>& unconverged);
   BoundRun bound(const RunArrays& arrays, const std::vector<ArraySource>& sources, const std::vector<Array>& mixing,
                  const std::vector<Array>& fixed, bool starts) const;

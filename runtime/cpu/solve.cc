@@ -521,10 +521,10 @@ struct Solver::Impl {
                          double tolerance) {
     const std::vector<Array> f = rows_of(programs.step(), programs.stages().step, run, arrays);
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      report.max_residual = std::max(report.max_residual,
-                                     check_steps(arrays.trajectories[u], f[u], run.offsets,
-                                                 {tolerance, absolute_tolerance(solve, cell, static_cast<int>(u)), {}},
-                                                 run.reverse, report.unconverged));
+      report.max_residual =
+          std::max(report.max_residual, check_steps(arrays.trajectories[u], f[u], run.offsets,
+                                                    {tolerance, absolute_tolerance(solve, cell, static_cast<int>(u))},
+                                                    run.reverse, report.unconverged, thread_count(run.threads)));
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
   }

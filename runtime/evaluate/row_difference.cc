@@ -1,6 +1,7 @@
 #include "runtime/evaluate/row_difference.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -11,76 +12,131 @@ namespace cellc {
 
 namespace {
 
+template <typename Number>
+bool is_number(Number size) {
+  return size <= std::numeric_limits<Number>::max();
+}
+
+/// The largest |entry| of each lane, with one row more.
+template <typename Number>
+void grow(const Number* row, std::int64_t entries, Number* sizes) {
+  for (std::int64_t e = 0; e < entries; ++e) {
+    const Number here = std::fabs(row[e]);
+    sizes[e] = (here > sizes[e]) & is_number(here) ? here : sizes[e];
+  }
+}
+
+/// What is further than `far`, and all that is no number. In double, where what is made of an f32 neither vanishes nor
+/// is beyond the largest number; as two products, since of f64 the sum of both sizes may be.
+template <typename Number>
+bool is_beyond(Number from, Number to, Number size, double far) {
+  const Number here = std::fabs(to);
+  const double apart = std::fabs(static_cast<double>(from) - static_cast<double>(to));
+  return !(apart <= far * static_cast<double>(here) + far * static_cast<double>(size)) | !is_number(here);
+}
+
+/// Looks at a row for what is further than `far`, and lets far_of(entry) say how far. Few rows have such an entry, so
+/// all are looked at without a branch, in vectors, and by products, which are cheaper than quotients.
+template <typename Number, typename FarOf>
+void raise(const Number* from, const Number* to, std::int64_t entries, const Number* sizes, double& far,
+           FarOf&& far_of) {
+  // A little less: a quotient may round to more than the product does.
+  const double near = std::min(far, std::numeric_limits<double>::max()) * (1 - 1e-15);
+  int any = 0;
+  for (std::int64_t e = 0; e < entries; ++e) any |= is_beyond(from[e], to[e], sizes[e], near);
+  if (any == 0) return;
+  for (std::int64_t e = 0; e < entries; ++e)
+    if (is_beyond(from[e], to[e], sizes[e], near)) far = std::max(far, far_of(e));
+}
+
 /// The largest change of an entry over the largest of its rows.
 template <typename Number>
 double change_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end) {
   const std::int64_t entries = a.count() / a.shape()[0];
   const Number *x = static_cast<const Number*>(a.data()), *y = static_cast<const Number*>(b.data());
-  constexpr Number infinite = std::numeric_limits<Number>::infinity();
   std::vector<Number> sizes(static_cast<std::size_t>(entries), Number{0});
-  for (std::int64_t r = begin; r < end; ++r)
-    for (std::int64_t e = 0; e < entries; ++e) {
-      const Number here = std::fabs(y[r * entries + e]);
-      Number& size = sizes[static_cast<std::size_t>(e)];
-      size = here > size && here < infinite ? here : size;
-    }
+  for (std::int64_t r = begin; r < end; ++r) grow(y + r * entries, entries, sizes.data());
   double most = 0;
-  for (std::int64_t r = begin; r < end; ++r)
-    for (std::int64_t e = 0; e < entries; ++e) {
-      const Number from = x[r * entries + e], to = y[r * entries + e];
-      const double size = static_cast<double>(sizes[static_cast<std::size_t>(e)]);
-      const double apart = std::fabs(static_cast<double>(from) - static_cast<double>(to));
-      if (!(apart <= most * (std::fabs(static_cast<double>(to)) + size)) || !(apart < infinite))
-        most = std::max(most, relative_difference(from, to, size));
-    }
+  for (std::int64_t r = begin; r < end; ++r) {
+    const Number *const from = x + r * entries, *const to = y + r * entries;
+    raise(from, to, entries, sizes.data(), most, [&](std::int64_t e) {
+      return relative_difference(from[e], to[e], static_cast<double>(sizes[static_cast<std::size_t>(e)]));
+    });
+  }
   return most;
 }
 
+/// Entries of a state that one thread looks at together: a few lines of a cache from each row, in parts that do not
+/// depend on the number of threads.
+constexpr std::int64_t kEntriesOfPart = 256;
+
+/// Some entries of a sequence's rows [begin, end).
+struct Part {
+  std::int64_t sequence, begin, end, entry, entries;
+};
+
+struct Furthest {
+  double far = 0;
+  std::int64_t step = -1;  ///< the first that is beyond the tolerance, in the order of the run; -1: none
+};
+
+/// The entries of a part, row by row in the order of the run: what was made from what was written, over |written| and
+/// the largest |written| so far. The first rows of a sequence may be over the largest of them.
 template <typename Number>
-Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, const Allowed& allowed,
-                     bool reverse, std::int64_t sequence) {
-  const std::int64_t rows = a.shape()[0], entries = rows ? a.count() / rows : 0;
-  const Number *x = static_cast<const Number*>(a.data()), *y = static_cast<const Number*>(b.data());
-  constexpr Number infinite = std::numeric_limits<Number>::infinity();
-  std::vector<Number> sizes(static_cast<std::size_t>(entries), Number{0});
-  Furthest result;
-  for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t r = reverse ? begin + end - 1 - i : i;
-    const Number *const from = x + r * entries, *const to = y + r * entries;
-    double far = 0;
-    for (std::int64_t e = 0; e < entries; ++e) {
-      const Number here = std::fabs(to[e]);
-      Number& size = sizes[static_cast<std::size_t>(e)];
-      size = here > size && here < infinite ? here : size;
-      // A product instead of a quotient: few entries are the furthest so far. What is not a number goes on.
-      const double apart = std::fabs(static_cast<double>(from[e]) - static_cast<double>(to[e]));
-      if (apart <= far * (static_cast<double>(here) + static_cast<double>(size)) && here < infinite) continue;
-      double d = relative_difference(from[e], to[e], static_cast<double>(size), allowed.absolute);
-      if (d > allowed.tolerance && allowed.tolerance > 0 && apart < infinite) {
-        const double enough = (apart - allowed.absolute) / allowed.tolerance - static_cast<double>(here);
-        if (allowed.before) size = std::max(size, static_cast<Number>(allowed.before(sequence, e, enough)));
-        // A sequence that begins with numbers that nearly cancel has rows of its size soon.
-        for (std::int64_t k = i + 1; k < std::min(end, begin + kBeginning) && static_cast<double>(size) < enough; ++k) {
-          const Number ahead = std::fabs(y[(reverse ? begin + end - 1 - k : k) * entries + e]);
-          if (ahead < infinite) size = std::max(size, ahead);
-        }
-        d = relative_difference(from[e], to[e], static_cast<double>(size), allowed.absolute);
-      }
-      far = std::max(far, d);
+class PartCheck {
+ public:
+  PartCheck(const Array& written, const Array& made, const Part& part, const Allowed& allowed, bool reverse)
+      : written_(static_cast<const Number*>(written.data()) + part.entry),
+        made_(static_cast<const Number*>(made.data()) + part.entry),
+        stride_(written.count() / written.shape()[0]),
+        part_(part),
+        allowed_(allowed),
+        reverse_(reverse) {}
+
+  /// `sizes`: of the part's entries, in rows before; grow by these rows.
+  Furthest operator()(double* sizes) {
+    sizes_.resize(static_cast<std::size_t>(part_.entries));
+    for (std::int64_t e = 0; e < part_.entries; ++e)
+      sizes_[static_cast<std::size_t>(e)] = static_cast<Number>(sizes[e]);
+    Furthest result;
+    for (std::int64_t step = 0; step < part_.end - part_.begin; ++step) {
+      const Number *const to = written_ + row(step), *const from = made_ + row(step);
+      grow(to, part_.entries, sizes_.data());
+      raise(from, to, part_.entries, sizes_.data(), result.far,
+            [&](std::int64_t e) { return residual(from[e], to[e], step, e); });
+      if (!(result.far <= allowed_.tolerance) && result.step < 0) result.step = step;
     }
-    if (!(far <= allowed.tolerance) && result.row < 0) result.row = r;
-    result.far = std::max(result.far, far);
+    for (std::int64_t e = 0; e < part_.entries; ++e)
+      sizes[e] = static_cast<double>(sizes_[static_cast<std::size_t>(e)]);
+    return result;
   }
-  return result;
-}
+
+ private:
+  std::int64_t row(std::int64_t step) const { return (reverse_ ? part_.end - 1 - step : part_.begin + step) * stride_; }
+
+  double residual(Number from, Number to, std::int64_t step, std::int64_t entry) {
+    Number& size = sizes_[static_cast<std::size_t>(entry)];
+    const double far = relative_difference(from, to, static_cast<double>(size), allowed_.absolute);
+    if (far <= allowed_.tolerance || step >= kBeginning) return far;
+    // A sequence that begins with numbers that nearly cancel has rows of its size soon.
+    if (soon_.empty()) {
+      soon_.assign(static_cast<std::size_t>(part_.entries), Number{0});
+      for (std::int64_t i = 0; i < std::min(part_.end - part_.begin, kBeginning); ++i)
+        grow(written_ + row(i), part_.entries, soon_.data());
+    }
+    size = std::max(size, soon_[static_cast<std::size_t>(entry)]);
+    return relative_difference(from, to, static_cast<double>(size), allowed_.absolute);
+  }
+
+  const Number *written_, *made_;
+  const std::int64_t stride_;
+  const Part& part_;
+  const Allowed& allowed_;
+  const bool reverse_;
+  std::vector<Number> sizes_, soon_;
+};
 
 }  // namespace
-
-Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, const Allowed& allowed,
-                  bool reverse, std::int64_t sequence) {
-  return a.dtype() == Dtype::F64 ? furthest_of<double>(a, b, begin, end, allowed, reverse, sequence)
-                                 : furthest_of<float>(a, b, begin, end, allowed, reverse, sequence);
-}
 
 void merge(std::vector<Unconverged>& all, const Unconverged& one) {
   const auto it = std::lower_bound(all.begin(), all.end(), one,
@@ -94,28 +150,36 @@ void merge(std::vector<Unconverged>& all, const Unconverged& one) {
 }
 
 double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets,
-                   const Allowed& allowed, bool reverse, std::vector<Unconverged>& unconverged) {
+                   const Allowed& allowed, bool reverse, std::vector<Unconverged>& unconverged, int threads,
+                   std::vector<double>* sizes) {
+  const std::int64_t entries = written.shape()[0] > 0 ? written.count() / written.shape()[0] : 0;
+  std::vector<Part> parts;
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s)
+    for (std::int64_t e = 0; e < entries && offsets[s] < offsets[s + 1]; e += kEntriesOfPart)
+      parts.push_back(
+          {static_cast<std::int64_t>(s), offsets[s], offsets[s + 1], e, std::min(entries - e, kEntriesOfPart)});
+  std::vector<Furthest> found(parts.size());
+  std::atomic<std::size_t> next{0};
+  const auto take = [&](int) {
+    std::vector<double> none;
+    for (std::size_t p; (p = next++) < parts.size();) {
+      const Part& part = parts[p];
+      if (!sizes) none.assign(static_cast<std::size_t>(part.entries), 0);
+      double* const before = sizes ? sizes->data() + part.sequence * entries + part.entry : none.data();
+      found[p] = written.dtype() == Dtype::F64 ? PartCheck<double>(written, made, part, allowed, reverse)(before)
+                                               : PartCheck<float>(written, made, part, allowed, reverse)(before);
+    }
+  };
+  constexpr std::int64_t kEntriesOfThread = 1 << 16;  // below which starting one takes longer
+  const std::int64_t useful =
+      std::min<std::int64_t>(written.count() / kEntriesOfThread, static_cast<std::int64_t>(parts.size()));
+  run_on_threads(static_cast<int>(std::clamp<std::int64_t>(useful, 1, threads)), take);
   double most = 0;
-  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const Furthest r =
-        furthest(made, written, offsets[s], offsets[s + 1], allowed, reverse, static_cast<std::int64_t>(s));
-    most = std::max(most, r.far);
-    if (r.row >= 0)
-      merge(unconverged,
-            {static_cast<std::int64_t>(s), reverse ? offsets[s + 1] - 1 - r.row : r.row - offsets[s], r.far});
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    most = std::max(most, found[p].far);
+    if (found[p].step >= 0) merge(unconverged, {parts[p].sequence, found[p].step, found[p].far});
   }
   return most;
-}
-
-double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std::int64_t steps, bool reverse,
-                   std::int64_t entry, double enough) {
-  const std::int64_t entries = rows.count() / rows.shape()[0];
-  double size = 0;
-  for (std::int64_t t = std::min(steps, end - begin) - 1; t >= 0 && size < enough; --t) {
-    const double value = std::fabs(rows.get((reverse ? end - 1 - t : begin + t) * entries + entry));
-    if (value < std::numeric_limits<double>::infinity()) size = std::max(size, value);
-  }
-  return size;
 }
 
 std::vector<double> lane_sizes(const Array& rows, const std::vector<std::int64_t>& offsets) {

@@ -2,7 +2,9 @@
 // When a relaxation has settled: decided alike on every device. The caller iterates, and says what has changed; once
 // settled() it looks at every step, and either ends or goes on carefully.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <optional>
 
 #include "runtime/strategy/predict_iterations.h"
 #include "runtime/strategy/solve_options.h"
@@ -33,7 +35,9 @@ class RelaxationProgress {
     ++report_.iterations;
     report_.trace.push_back({change, rows});
     const std::size_t made = report_.trace.size();
-    if (made > 1 && report_.trace[made - 2].change > 0) report_.contraction = change / report_.trace[made - 2].change;
+    // After a change from what is no number, which is infinite, a ratio of 0 would promise that all is done.
+    if (const double last = made > 1 ? report_.trace[made - 2].change : 0; last > 0)
+      report_.contraction = std::isfinite(last) ? std::optional(change / last) : std::nullopt;
     if (made == 4) report_.predicted_iterations = predict_iterations(report_.trace, tolerance_, 1);
     idle_ = change < 0.9 * best_ ? 0 : idle_ + 1;
     best_ = std::min(best_, change);

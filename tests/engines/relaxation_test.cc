@@ -199,6 +199,64 @@ TEST(Relaxation, LeavesALinearScanOfAnLstm) {
   for (const Stage& stage : structure.stages) EXPECT_EQ(stage.kind, StructureClass::Diagonal);
 }
 
+// Where changes shrink fast the last iteration is spared, as what it would change is known to be within the tolerance;
+// and the first change, from zeros, is one like the others. A run that is looked at too early is careful from there on,
+// and ends with a change within the tolerance.
+TEST(Relaxation, SparesTheLastIteration) {
+  AnalysedCell l = load(kLstm);
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+    BindRequest r = request(dtype, 300);
+    r.dims["m"] = 4;
+    const Binding binding = bind(l.cell, r);
+    Solver solver(l.cell, l.structure, {.dtype = dtype});
+    SolveOptions solve;
+    solve.solver = Strategy::Relaxation;
+    SolveReport report;
+    for (int digits = 3; digits < (dtype == Dtype::F64 ? 11 : 7); ++digits) {
+      solve.tolerance = std::pow(10.0, -digits);
+      solver.run(binding.run, solve, report);
+      EXPECT_TRUE(report.converged);
+      const std::vector<IterationTrace>& trace = report.stages[0].trace;
+      ASSERT_GE(trace.size(), 2u);
+      EXPECT_LE(trace[0].change, 1);
+      std::size_t settled = 1;
+      const auto left = [&](std::size_t i) {
+        const double q = trace[i].change / trace[i - 1].change;
+        return trace[i].change * (q < 0.5 ? 2 * q : 1);
+      };
+      while (settled + 1 < trace.size() && left(settled) > *solve.tolerance) ++settled;
+      EXPECT_EQ(trace.size(), settled + 1) << "tolerance " << *solve.tolerance;
+    }
+  }
+}
+
+// Later windows are over what a sequence began with, large steps that they have not: what few iterations leave is
+// beyond the tolerance in the second sequence alone, which begins small and has ended when later windows begin.
+TEST(Relaxation, ResidualsAreOverTheSizesOfWindowsBefore) {
+  AnalysedCell l = load("cell kick[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = 0.1*tanh(U@h) + x\n}\n");
+  for (const bool reverse : {false, true}) {
+    BindRequest r = request(Dtype::F64, 300);
+    r.reverse = reverse;
+    Binding binding = bind(l.cell, r);
+    const std::vector<std::int64_t> offsets = binding.run.offsets = {0, 300, 340, 900};
+    auto* const x = static_cast<double*>(binding.run.symbols[l.cell.find_symbol("x")].data());
+    for (std::size_t s = 0; s < 3; ++s)
+      for (std::int64_t i = offsets[s] * 5; i < offsets[s + 1] * 5; ++i) {
+        const bool first = i / 5 == (reverse ? offsets[s + 1] - 1 : offsets[s]);
+        x[i] = std::copysign(first && s != 1 ? 10 : 1e-3, x[i]);
+      }
+    Solver solver(l.cell, l.structure, {.dtype = Dtype::F64});
+    SolveOptions solve;
+    solve.plan = {{Strategy::Relaxation, 100, 0, "test"}};
+    solve.fixed_iterations = 3;
+    solve.tolerance = 2e-4;
+    SolveReport report;
+    solver.run(binding.run, solve, report);
+    ASSERT_EQ(report.unconverged.size(), 1u);
+    EXPECT_EQ(report.unconverged[0].sequence, 1);
+  }
+}
+
 TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
   AnalysedCell l = load(R"(cell wild[d] {
   state h[d]

@@ -740,10 +740,10 @@ struct CudaSolver::Impl {
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Array written = arrays.fetch_trajectory(u, stream),
                   made = arrays.fetch_rows(step_arrays[u].address(), cell.symbols[cell.updates[u].symbol].axes, stream);
-      report.max_residual = std::max(report.max_residual,
-                                     check_steps(written, made, arrays.bound.offsets,
-                                                 {tolerance, absolute_tolerance(solve, cell, static_cast<int>(u)), {}},
-                                                 arrays.bound.reverse, report.unconverged));
+      report.max_residual =
+          std::max(report.max_residual, check_steps(written, made, arrays.bound.offsets,
+                                                    {tolerance, absolute_tolerance(solve, cell, static_cast<int>(u))},
+                                                    arrays.bound.reverse, report.unconverged));
     }
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();

@@ -267,7 +267,7 @@ double RelaxationOnGpu::check(CudaRunArrays& arrays, const std::vector<GpuAddres
     const std::vector<AxisId>& axes = step.cell.outs[i].index;
     exact = std::max(exact, check_steps(arrays.fetch_rows(iterate[i], axes, stream),
                                         arrays.fetch_rows(made_[i].address(), axes, stream), arrays.bound.offsets,
-                                        {tolerance, absolute(i), {}}, arrays.bound.reverse, unconverged_));
+                                        {tolerance, absolute(i)}, arrays.bound.reverse, unconverged_));
   }
   return exact;
 }
