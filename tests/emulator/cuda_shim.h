@@ -12,18 +12,18 @@
 
 #include "shim_interface.h"
 
-// C's own <math.h>: that of libstdc++ would be a sixth of what compiling a kernel takes. Its overloads are in
+// C's own <math.h>: that of libstdc++ is much to compile. Its overloads are in
 // shim_math.h.
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
 #undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include "cmath"  // here, for kernels may include it inside of a namespace
 
-// The emulator looks for these two attributes in the preprocessed text (host_compiler.cc): a kernel gets an
-// entry that unpacks its arguments; what is shared lies in the object's thread-local segment, which is
-// what the emulator exchanges between blocks. That works inside templates too, where a section would not.
-#define __global__ __attribute__((cellc_kernel)) __attribute__((visibility("default")))
-#define __shared__ __attribute__((cellc_shared)) static thread_local
+// The emulator looks for these two words in the text (host_compiler.cc): a kernel gets an entry that unpacks its
+// arguments. What is shared lies in the object's thread-local segment, which is what the emulator exchanges between
+// blocks. That works inside templates too, where a section would not.
+#define __global__ __attribute__((visibility("default")))
+#define __shared__ static thread_local
 #define __device__
 #define __host__
 #define __constant__

@@ -1,5 +1,5 @@
 #pragma once
-// A Gpu that runs CUDA C++ on the CPU, for tests: the kernels' real text, compiled by the host's compiler
+// A Gpu that runs CUDA C++ on the CPU, for tests: the kernels' real text, compiled for the host
 // against cuda_shim.h, a fiber for each thread. It finds wrong logic and missing barriers; it says nothing of
 // speed, of rounding in the card's approximate functions, or of missing fences (README.md).
 #include <cstdint>
@@ -22,7 +22,7 @@ struct EmulatorOptions {
   int registers = 64;                   ///< a thread's, for resident_blocks
   std::size_t stack_bytes = 128 << 10;  ///< a thread's, for its local arrays
   std::int64_t patience = 100000;       ///< rounds in which only waiting loops ran: then it is a deadlock
-  /// The host compiler's -O. 0 compiles in a third of the time and runs several times slower: for kernels
+  /// The compiler's -O. 0 compiles in a third of the time and runs several times slower: for kernels
   /// that run once over few steps.
   int optimisation = 1;
   /// Compiled objects; empty: a directory of the build tree.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kShimFiles[] = {"cuda_shim.h", "shim_interface.h", "shim_math.h", "shim_vectors.h", "cmath"};
 // Raise with every change of add_entries().
-constexpr const char* kFormat = "1";
+constexpr const char* kFormat = "2";
 
 std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -83,15 +84,19 @@ std::string first_error(const std::string& log) {
   return log.substr(0, log.find('\n'));
 }
 
-/// Options of NVRTC that mean something to a host compiler: definitions.
-std::vector<std::string> definitions(const std::vector<std::string>& options) {
-  std::vector<std::string> kept;
+/// Options of NVRTC that mean something to a host compiler, as lines of the text: definitions. As options they would
+/// have to agree with those that the shim was compiled with.
+std::string definitions(const std::vector<std::string>& options) {
+  std::string lines;
   for (const auto& option : options) {
-    if (option.starts_with("-D") || option.starts_with("-U")) kept.push_back(option);
-    if (option.starts_with("--define-macro=")) kept.push_back("-D" + option.substr(15));
-    if (option.starts_with("--undefine-macro=")) kept.push_back("-U" + option.substr(17));
+    const auto of = [&](std::string_view prefix) { return option.starts_with(prefix); };
+    const std::string rest = option.substr(of("-D") || of("-U") ? 2 : std::min(option.find('=') + 1, option.size()));
+    if (of("-U") || of("--undefine-macro=")) lines += "#undef " + rest + '\n';
+    if (!of("-D") && !of("--define-macro=")) continue;
+    const std::size_t end = rest.find('=');
+    lines += "#define " + rest.substr(0, end) + ' ' + (end == std::string::npos ? "1" : rest.substr(end + 1)) + '\n';
   }
-  return kept;
+  return lines;
 }
 
 const std::vector<std::string>& flags() {
@@ -119,12 +124,11 @@ HostCompilation compile_for_host(const GpuSource& source, int optimisation, cons
   const auto start = std::chrono::steady_clock::now();
   const fs::path directory = cache_directory.empty() ? fs::path(CELLC_EMULATOR_CACHE) : fs::path(cache_directory);
   const fs::path shim = CELLC_EMULATOR_SHIM;
-  const auto options = definitions(source.options);
+  const std::string options = definitions(source.options);
 
   std::string identity = std::string(kFormat) + '\0' + CELLC_EMULATOR_COMPILER + '\0' +
                          CELLC_EMULATOR_COMPILER_VERSION + '\0' + CELLC_EMULATOR_FLAGS + '\0' + source.name + '\0';
-  identity += level + '\0';
-  for (const auto& option : options) identity += option + '\0';
+  identity += level + '\0' + options + '\0';
   for (const char* file : kShimFiles) identity += read_file(shim / file) + '\0';
   const std::string key = hash_of(identity + source.text);
 
@@ -139,34 +143,31 @@ HostCompilation compile_for_host(const GpuSource& source, int optimisation, cons
   fs::create_directories(directory, ignored);
   // Other processes may make the same object: each under its own name, and the last rename wins.
   const std::string own = (directory / (key + "." + std::to_string(getpid()))).string();
-  const auto run = [&](const char* what, std::vector<std::string> words, const std::string& input) {
-    words.insert(words.begin(), CELLC_EMULATOR_COMPILER);
-    const int status = execute(words, own + ".log");
+  const auto run = [&](const char* what, std::vector<std::string> words) {
+    const std::string program = words.front();
+    const int status = execute(std::move(words), own + ".log");
     if (status == 0) return;
     const std::string log = status < 0 ? "" : read_file(own + ".log");
     const std::string kept = (directory / (key + ".failed")).string();
-    fs::rename(input, kept + ".cu", ignored);
+    fs::rename(own + ".cu", kept + ".cu", ignored);
     fs::rename(own + ".log", kept + ".log", ignored);
-    for (const char* suffix : {".cu", ".ii", ".entries.ii", ".so"}) fs::remove(own + suffix, ignored);
-    throw DeviceError(status < 0 ? std::string("emulator: cannot run the compiler ") + CELLC_EMULATOR_COMPILER
+    for (const char* suffix : {".o", ".so"}) fs::remove(own + suffix, ignored);
+    throw DeviceError(status < 0 ? "emulator: cannot run " + program
                                  : "emulator: " + std::string(what) + " of " + source.name +
                                        " failed: " + first_error(log) + " (all of it: " + kept + ".log)");
   };
-  write_file(own + ".cu", "#line 1 \"" + source.name + "\"\n" + source.text);
-  std::vector<std::string> preprocess = {
-      "-x", "c++",        "-std=c++20", "-E", "-DCELLC_EMULATOR", "-include", (shim / "cuda_shim.h").string(),
-      "-I", shim.string()};
-  preprocess.insert(preprocess.end(), options.begin(), options.end());
-  preprocess.insert(preprocess.end(), {own + ".cu", "-o", own + ".ii"});
-  run("preprocessing", preprocess, own + ".cu");
-  write_file(own + ".entries.ii", add_entries(read_file(own + ".ii")));
-  std::vector<std::string> compile = {"-x", "c++-cpp-output", "-std=c++20", level};
+  write_file(own + ".cu", options + "#line 1 \"" + source.name + "\"\n" + add_entries(source.text));
+  std::vector<std::string> compile = {CELLC_EMULATOR_COMPILER, "-x", "c++", level};
   compile.insert(compile.end(), flags().begin(), flags().end());
-  compile.insert(compile.end(), {"-shared", own + ".entries.ii", "-o", own + ".so"});
-  run("compilation", compile, own + ".cu");
+  compile.insert(compile.end(), {"-include", CELLC_EMULATOR_PRECOMPILED + level + ".h", "-I", shim.string(), "-c",
+                                 own + ".cu", "-o", own + ".o"});
+  run("compilation", std::move(compile));
+  // By the linker itself: a compiler that is to link starts itself once more to compile. What is of the C library is
+  // found in this process.
+  run("linking", {CELLC_EMULATOR_LINKER, "-shared", own + ".o", "-o", own + ".so"});
   fs::rename(own + ".so", result.file, ignored);
   if (ignored) throw DeviceError("emulator: cannot write " + result.file);
-  for (const char* suffix : {".cu", ".ii", ".entries.ii", ".log"}) fs::remove(own + suffix, ignored);
+  for (const char* suffix : {".cu", ".o", ".log"}) fs::remove(own + suffix, ignored);
   result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
@@ -175,40 +176,58 @@ HostCompilation compile_for_host(const GpuSource& source, int optimisation, cons
 
 namespace {
 
-constexpr std::string_view kKernelMark = "__attribute__((cellc_kernel))";
-constexpr std::string_view kSharedMark = "__attribute__((cellc_shared)) static thread_local";
+constexpr std::string_view kKernelMark = "__global__";
+constexpr std::string_view kSharedMark = "__shared__";
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-std::size_t skip_space(const std::string& text, std::size_t at) {
-  while (at < text.size()) {
-    if (is_space(text[at]))
+/// The text with blanks for comments, literals and lines of the preprocessor: each place keeps its number.
+std::string only_code(const std::string& text) {
+  std::string code = text;
+  std::size_t at = 0;
+  const auto blank_to = [&](std::size_t end) {
+    for (end = std::min(end, code.size()); at < end; ++at)
+      if (code[at] != '\n') code[at] = ' ';
+  };
+  const auto after = [&](const char* what) {
+    const std::size_t found = text.find(what, at + 1);
+    return found == std::string::npos ? found : found + std::strlen(what);
+  };
+  for (bool line_begins = true; at < code.size();) {
+    const char c = text[at];
+    if (text.compare(at, 2, "//") == 0) {
+      blank_to(text.find('\n', at));
+    } else if (text.compare(at, 2, "/*") == 0) {
+      blank_to(after("*/"));
+    } else if (c == '#' && line_begins) {
+      std::size_t end = text.find('\n', at);
+      while (end != std::string::npos && text[end - 1] == '\\') end = text.find('\n', end + 1);
+      blank_to(end);
+    } else if (c == '"' || (c == '\'' && (at == 0 || !is_word(text[at - 1])))) {  // 1'000 is a number
+      std::size_t end = at + 1;
+      while (end < text.size() && text[end] != c && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
+      blank_to(end + 1);
+      line_begins = false;
+    } else {
+      line_begins = c == '\n' || (line_begins && c == ' ');
       ++at;
-    else if (text[at] == '#')
-      at = std::min(text.find('\n', at), text.size());  // of the preprocessor
-    else
-      break;
+    }
   }
-  return at;
+  return code;
+}
+
+std::size_t skip_space(const std::string& code, std::size_t at) {
+  return std::min(code.find_first_not_of(" \t\n\r", at), code.size());
 }
 
 /// One past the bracket that closes the one at `at`; npos if none does.
-std::size_t past_bracket(const std::string& text, std::size_t at) {
+std::size_t past_bracket(const std::string& code, std::size_t at) {
   int depth = 0;
-  for (; at < text.size(); ++at) {
-    if (text[at] == '(') ++depth;
-    if (text[at] == ')' && --depth == 0) return at + 1;
+  for (; at < code.size(); ++at) {
+    if (code[at] == '(') ++depth;
+    if (code[at] == ')' && --depth == 0) return at + 1;
   }
   return std::string::npos;
-}
-
-std::string on_one_line(const std::string& text) {
-  std::string line;
-  std::istringstream lines(text);
-  for (std::string part; std::getline(lines, part);)
-    if (!part.starts_with('#')) line += part + ' ';
-  return line;
 }
 
 /// Where the definition of a kernel whose mark ends at `at` has its name, parameters and body.
@@ -216,24 +235,26 @@ struct KernelHead {
   std::string name, parameters;
   std::size_t body;
 };
-std::optional<KernelHead> kernel_head(const std::string& text, std::size_t at) {
+std::optional<KernelHead> kernel_head(const std::string& code, std::size_t at) {
   std::string word;
-  while (at < text.size()) {
-    at = skip_space(text, at);
-    if (at < text.size() && is_word(text[at])) {
+  while (at < code.size()) {
+    at = skip_space(code, at);
+    if (at < code.size() && is_word(code[at])) {
       const std::size_t begin = at;
-      while (at < text.size() && is_word(text[at])) ++at;
-      word = text.substr(begin, at - begin);
-    } else if (at < text.size() && text[at] == '(') {
-      const std::size_t end = past_bracket(text, at);
+      while (at < code.size() && is_word(code[at])) ++at;
+      word = code.substr(begin, at - begin);
+    } else if (at < code.size() && code[at] == '(') {
+      const std::size_t end = past_bracket(code, at);
       if (end == std::string::npos) return std::nullopt;
-      if (word == "__attribute__") {
+      if (word == "__launch_bounds__" || word == "__attribute__") {
         at = end;
         continue;
       }
-      const std::size_t body = skip_space(text, end);
-      if (body >= text.size() || text[body] != '{') return std::nullopt;  // a declaration
-      return KernelHead{word, on_one_line(text.substr(at, end - at)), body};
+      const std::size_t body = skip_space(code, end);
+      if (body >= code.size() || code[body] != '{') return std::nullopt;  // a declaration
+      std::string parameters = code.substr(at, end - at);
+      std::replace(parameters.begin(), parameters.end(), '\n', ' ');
+      return KernelHead{word, parameters, body};
     } else {
       return std::nullopt;
     }
@@ -242,10 +263,10 @@ std::optional<KernelHead> kernel_head(const std::string& text, std::size_t at) {
 }
 
 /// The declaration that the mark at `at` is part of is a template's: nobody can launch it by name.
-bool is_template(const std::string& text, std::size_t at) {
-  const std::size_t before = at == 0 ? std::string::npos : text.find_last_of(";{}", at - 1);
+bool is_template(const std::string& code, std::size_t at) {
+  const std::size_t before = at == 0 ? std::string::npos : code.find_last_of(";{}", at - 1);
   const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-  return text.substr(begin, at - begin).find("template") != std::string::npos;
+  return code.substr(begin, at - begin).find("template") != std::string::npos;
 }
 
 }  // namespace
@@ -253,40 +274,39 @@ bool is_template(const std::string& text, std::size_t at) {
 // Between head and body of `extern "C" … void f(P) {` comes: `; extern "C" void cellc_entry_f(void** a) {…}
 // void f(P)`. In the same place, so that the kernel may stand in any namespace; on the same line, so that
 // lines keep their numbers.
-std::string add_entries(const std::string& preprocessed) {
+std::string add_entries(const std::string& text) {
+  const std::string code = only_code(text);
   std::string out;
   std::size_t done = 0;
   const auto copy_to = [&](std::size_t end) {
-    out.append(preprocessed, done, end - done);
+    out.append(text, done, end - done);
     done = end;
   };
   for (std::size_t at = 0;;) {
-    const std::size_t kernel = preprocessed.find(kKernelMark, at), shared = preprocessed.find(kSharedMark, at);
+    const std::size_t kernel = code.find(kKernelMark, at), shared = code.find(kSharedMark, at);
     if (kernel == std::string::npos && shared == std::string::npos) break;
     if (shared < kernel) {
       copy_to(shared);
-      at = done = shared + kSharedMark.size();
+      at = shared + kSharedMark.size();
       // `__shared__ alignas(16) float x[4]` is CUDA; C++ wants alignas in front.
-      const std::size_t next = skip_space(preprocessed, at);
-      if (preprocessed.compare(next, 7, "alignas") == 0)
-        if (const std::size_t end = past_bracket(preprocessed, next); end != std::string::npos) {
-          out += preprocessed.substr(next, end - next) + ' ';
+      const std::size_t next = skip_space(code, at);
+      if (code.compare(next, 7, "alignas") == 0)
+        if (const std::size_t end = past_bracket(code, next); end != std::string::npos) {
+          out += code.substr(next, end - next) + ' ' + std::string(kSharedMark);
           at = done = end;
         }
-      out += "static thread_local";
       continue;
     }
-    copy_to(kernel);
-    at = done = kernel + kKernelMark.size();
-    const auto head = kernel_head(preprocessed, at);
-    if (!head || is_template(preprocessed, kernel)) continue;
+    at = kernel + kKernelMark.size();
+    const auto head = kernel_head(code, at);
+    if (!head || is_template(code, kernel)) continue;
     copy_to(head->body);
     at = done;
     out += "; extern \"C\" __attribute__((visibility(\"default\"))) void cellc_entry_" + head->name +
            "(void** arguments) { ::cellc_emulator::call(&" + head->name + ", arguments); } void " + head->name +
            head->parameters;
   }
-  copy_to(preprocessed.size());
+  copy_to(text.size());
   return out;
 }
 

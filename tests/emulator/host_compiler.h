@@ -1,5 +1,5 @@
 #pragma once
-// CUDA C++ text to an object of this process, by the host's C++ compiler.
+// CUDA C++ text to an object of this process, compiled for the host.
 #include <cstdint>
 #include <string>
 
@@ -44,7 +44,7 @@ struct HostCompilation {
 /// at the same time. Throws DeviceError with the compiler's first error and the file that holds all of them.
 HostCompilation compile_for_host(const GpuSource& source, int optimisation, const std::string& cache_directory);
 
-/// The preprocessed text with an entry beside each kernel: `cellc_entry_NAME(void**)`. Public for its tests.
-std::string add_entries(const std::string& preprocessed);
+/// The text with an entry beside each kernel: `cellc_entry_NAME(void**)`. Public for its tests.
+std::string add_entries(const std::string& text);
 
 }  // namespace cellc::emulator

@@ -26,8 +26,8 @@ constexpr bool isinf(float x) { return __builtin_isinf(x); }
 constexpr bool isinf(double x) { return __builtin_isinf(x); }
 constexpr bool isfinite(float x) { return __builtin_isfinite(x); }
 constexpr bool isfinite(double x) { return __builtin_isfinite(x); }
-constexpr bool signbit(float x) { return __builtin_signbit(x); }
-constexpr bool signbit(double x) { return __builtin_signbit(x); }
+inline bool signbit(float x) { return __builtin_signbit(x); }
+inline bool signbit(double x) { return __builtin_signbit(x); }
 // Without these C would take a float for a double, and abs() would take it for an int.
 constexpr float abs(float x) { return __builtin_fabsf(x); }
 constexpr double abs(double x) { return __builtin_fabs(x); }
@@ -78,10 +78,10 @@ inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }
-inline double min(float a, double b) { return fmin(a, b); }
-inline double max(float a, double b) { return fmax(a, b); }
-inline double min(double a, float b) { return fmin(a, b); }
-inline double max(double a, float b) { return fmax(a, b); }
+inline double min(float a, double b) { return fmin(double(a), b); }
+inline double max(float a, double b) { return fmax(double(a), b); }
+inline double min(double a, float b) { return fmin(a, double(b)); }
+inline double max(double a, float b) { return fmax(a, double(b)); }
 inline unsigned umin(unsigned a, unsigned b) { return a < b ? a : b; }
 inline unsigned umax(unsigned a, unsigned b) { return a < b ? b : a; }
 

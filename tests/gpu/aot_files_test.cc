@@ -104,12 +104,9 @@ class AotModules : public WithNvrtc, public testing::WithParamInterface<std::str
 TEST_P(AotModules, CompileUnderNvrtc) {
   const oracle::Example& file = oracle::example_named(GetParam());
   // As above: a scan of eight coupled entries alone is optimised for minutes.
-  std::string reason;
-  std::vector<std::string> options;
-  if (std::atoi(nvrtc_version(reason).c_str()) >= 13) options = {"--Ofast-compile=max"};
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
-    const CompiledKernels ptx = compile_cuda({"cell.cu", files_of(cell).module, options}, "sm_80", CompiledKind::Ptx);
+    const CompiledKernels ptx = compile_cuda(quick({"cell.cu", files_of(cell).module, {}}), "sm_80", CompiledKind::Ptx);
     EXPECT_TRUE(has(ptx.code, fmt::format(".entry {}_copy", c_prefix(cell.graph.name))));
     EXPECT_EQ(ptx.log, "");
   }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/emulator/host_compiler.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {
@@ -303,6 +304,39 @@ extern "C" __global__ void kernel(unsigned* next, unsigned* order) {
   auto sorted = first;
   std::sort(sorted.begin(), sorted.end());
   for (unsigned i = 0; i < 256; ++i) EXPECT_EQ(sorted[i], i);
+}
+
+TEST(Emulator, KernelsAreFoundInTheText) {
+  const std::string text = R"cu(#define KERNEL(name) extern "C" __global__ void name() {}
+// __global__ void in_a_comment() {}
+/* __global__ void in_another() { __shared__ alignas(8) int x; } */
+const char* words = "\"__global__ void in_a_text() {} __shared__ alignas(8)";
+constexpr int thousand = 1'000, quote = '"';
+extern "C" __global__ void declared(int n);
+template <int N> __global__ void of_a_template(float* a) { __shared__ alignas(16) float x[N]; a[0] = x[1]; }
+namespace nested { extern "C" __global__ void __launch_bounds__(256, (1 + 1))
+    kernel(const int* a,  // the count
+#ifdef SOMETHING
+           int* b /* ) { */) { *b = *a; }
+#endif
+})cu";
+  const std::string with = emulator::add_entries(text);
+  std::string expected = text;
+  const std::string entry =
+      "; extern \"C\" __attribute__((visibility(\"default\"))) void cellc_entry_kernel(void** arguments) { "
+      "::cellc_emulator::call(&kernel, arguments); } void kernel(const int* a, ";
+  // Blanks stand for what is not code, so what follows has some length.
+  const std::size_t begin = with.find(entry), end = with.find("{ *b = *a; }");
+  ASSERT_NE(begin, std::string::npos) << with;
+  ASSERT_NE(end, std::string::npos) << with;
+  const std::string added = with.substr(begin, end - begin);
+  EXPECT_EQ(added.find('\n'), std::string::npos) << "lines keep their numbers: " << added;
+  EXPECT_EQ(added.find("SOMETHING"), std::string::npos) << added;
+  EXPECT_CONTAINS(added, "int* b ");
+  expected.insert(expected.find("{ *b = *a; }"), added);
+  const std::string shared = "__shared__ alignas(16) float x[N]";
+  expected.replace(expected.find(shared), shared.size(), "alignas(16) __shared__ float x[N]");
+  EXPECT_EQ(with, expected) << "nothing else changes";
 }
 
 }  // namespace

@@ -61,6 +61,12 @@ void WithNvrtc::SetUp() {
   GTEST_SKIP() << reason;
 }
 
+GpuSource quick(GpuSource source) {
+  std::string reason;
+  if (std::atoi(nvrtc_version(reason).c_str()) >= 13) source.options.push_back("--Ofast-compile=max");
+  return source;
+}
+
 void WithGpu::SetUp() {
   std::string reason;
   gpu = open_gpu("", reason);

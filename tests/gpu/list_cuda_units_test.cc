@@ -130,7 +130,7 @@ TEST_F(CudaUnitsPtx, EveryUnitCompiles) {
                           const std::map<std::string, std::int64_t>& dims, std::int64_t steps) {
     for (const CudaUnit& unit :
          list_cuda_units(cell.cell, cell.structure, dtype, &cell.source, architecture, dims, steps))
-      EXPECT_TRUE(has(compile_cuda(unit.source, architecture, CompiledKind::Ptx).code, ".entry ")) << unit.what;
+      EXPECT_TRUE(has(compile_cuda(quick(unit.source), architecture, CompiledKind::Ptx).code, ".entry ")) << unit.what;
   };
   for (const char* text : {kGru, kTwoStages, kDense})
     compile(analyse_text(SourceText("test.cell", text)), "sm_90", Dtype::F32, {}, kUnitSteps);

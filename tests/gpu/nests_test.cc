@@ -450,7 +450,7 @@ TEST_P(NestsUnderNvrtc, Compiles) {
     const Structure structure = analyse(graph, differentiate(graph));
     for (const auto& [dtype, architecture] : settings) {
       const GpuSource source = NestProgram::emit(graph, structure, dtype, {.source = &example.source});
-      const CompiledKernels compiled = compile_cuda(source, architecture);
+      const CompiledKernels compiled = compile_cuda(quick(source), architecture);
       EXPECT_EQ(compiled.log, "") << tree.name << " " << to_string(dtype);
     }
   }

@@ -104,6 +104,23 @@ TEST_F(NvrtcTest, WhatTheAssemblerRefusesIsAnErrorToo) {
   }
 }
 
+TEST_F(NvrtcTest, QuickSourcesMeetTheSameRefusals) {
+  Scratch scratch;
+  scratch.set("TMPDIR", scratch.path());
+  const auto kernel = [](const std::string& body) {
+    return GpuSource{"quick.cu", "extern \"C\" __global__ void k(float* a) {" + body + "}\n", {}};
+  };
+  for (const char* wrong :
+       {"missing();", "asm(\"nonsense.f32;\");", "__shared__ float x[1 << 20]; a[0] = x[threadIdx.x];",
+        "asm(\"wgmma.fence.sync.aligned;\");", "int i; asm(\"mov.u32 %0, %1;\" : \"=r\"(i) : \"n\"(a));"})
+    for (const GpuSource& source : {kernel(wrong), quick(kernel(wrong))})
+      EXPECT_THROW(compile_cuda(source, "sm_80"), DeviceError) << wrong;
+  const GpuSource unused = kernel("int never_used; a[0] = 1;");
+  const std::string remark = compile_cuda(unused, "sm_80").log;
+  EXPECT_TRUE(has(remark, "never_used"));
+  EXPECT_EQ(compile_cuda(quick(unused), "sm_80").log, remark);
+}
+
 TEST_F(NvrtcTest, AFailedCompileThatCannotBeKeptStillSaysWhy) {
   Scratch scratch;
   scratch.set("TMPDIR", scratch / "missing");

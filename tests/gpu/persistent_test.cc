@@ -335,13 +335,13 @@ TEST_P(PersistentlyUnderNvrtc, Compiles) {
     options.factors = kind.factors;
     options.persistent = choice.code;
     const GpuSource source = NestProgram::emit(cell.cell, cell.structure, kind.dtype, options);
-    EXPECT_NO_THROW(compile_cuda(source, "sm_90", CompiledKind::Cubin)) << kind.name;
+    EXPECT_NO_THROW(compile_cuda(quick(source), "sm_90", CompiledKind::Cubin)) << kind.name;
     const PersistentChoice grouped =
         choose_persistent({plan, lengths, 16, kind.dtype, kind.factors, facts, 16, true, {3, 4, 256, kGroup}});
     ASSERT_FALSE(grouped.code.empty()) << grouped.reason;
     options.persistent = grouped.code;
     const GpuSource of_groups = NestProgram::emit(cell.cell, cell.structure, kind.dtype, options);
-    EXPECT_NO_THROW(compile_cuda(of_groups, "sm_90", CompiledKind::Cubin)) << kind.name << ", groups";
+    EXPECT_NO_THROW(compile_cuda(quick(of_groups), "sm_90", CompiledKind::Cubin)) << kind.name << ", groups";
   }
 }
 

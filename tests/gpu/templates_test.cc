@@ -369,7 +369,7 @@ TEST_P(TemplatesTest, CompilesAloneWithTheStubCell) {
       {"BF16", "sm_80", CompiledKind::Ptx}};
   for (const auto& [storage, architecture, kind] : turns::Turn().of(settings)) {
     try {
-      const CompiledKernels kernels = compile_cuda(alone(GetParam(), storage), architecture, kind);
+      const CompiledKernels kernels = compile_cuda(quick(alone(GetParam(), storage)), architecture, kind);
       if (kUses.contains(GetParam())) {
         const bool whole = GetParam().starts_with("product");  // has its kernel already
         EXPECT_TRUE(has(kernels.code, whole ? "cellc_product" : "stub_kernel"));
@@ -389,7 +389,7 @@ TEST_F(WideTemplates, CompileForTheirCard) {
     SCOPED_TRACE(fmt::format("{} of {}, {}", name, storage, factors));
     GpuSource source = alone(name, storage);
     source.text = fmt::format("#define CELLC_PRODUCTS_{} 1\n{}", factors, source.text);
-    EXPECT_TRUE(has(compile_cuda(source, "sm_90a", CompiledKind::Ptx).code, "wgmma.mma_async"));
+    EXPECT_TRUE(has(compile_cuda(quick(source), "sm_90a", CompiledKind::Ptx).code, "wgmma.mma_async"));
   }
 }
 

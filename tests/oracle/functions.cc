@@ -4,16 +4,6 @@
 #include <map>
 
 namespace cellc::oracle {
-namespace {
-
-using Args = const std::vector<double>&;
-
-double sigmoid(double x) {
-  // Each branch takes the exponential of a number below zero, so neither overflows.
-  if (x >= 0) return 1 / (1 + std::exp(-x));
-  const double e = std::exp(x);
-  return std::isnan(x) ? x : e / (1 + e);
-}
 
 // A NaN goes through min, max, clip and relu: std::max would drop it on one side.
 double maximum(double a, double b) {
@@ -26,12 +16,23 @@ double minimum(double a, double b) {
   return a < b ? a : b;
 }
 
+namespace {
+
+using Args = const std::vector<double>&;
+
+double sigmoid(double x) {
+  // Each branch takes the exponential of a number below zero, so neither overflows.
+  if (x >= 0) return 1 / (1 + std::exp(-x));
+  const double e = std::exp(x);
+  return std::isnan(x) ? x : e / (1 + e);
+}
+
 // -inf: silu and gelu have a limit there, which is a zero from below; their formulas give NaN.
 bool below_all(double x) { return std::isinf(x) && x < 0; }
 
 struct Function {
   std::size_t arity;
-  double (*f)(Args);
+  Elementwise f;
 };
 
 const std::map<std::string, Function>& table() {
@@ -77,14 +78,15 @@ const std::map<std::string, Function>& table() {
 
 }  // namespace
 
-bool is_function(const std::string& f, std::size_t arity) {
+Elementwise find_elementwise(const std::string& f, std::size_t arity) {
   const auto found = table().find(f);
-  return found != table().end() && found->second.arity == arity;
+  return found != table().end() && found->second.arity == arity ? found->second.f : nullptr;
 }
 
 std::optional<double> apply(const std::string& f, const std::vector<double>& args) {
-  if (!is_function(f, args.size())) return std::nullopt;
-  return table().at(f).f(args);
+  const Elementwise function = find_elementwise(f, args.size());
+  if (!function) return std::nullopt;
+  return function(args);
 }
 
 }  // namespace cellc::oracle

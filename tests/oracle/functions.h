@@ -6,11 +6,17 @@
 
 namespace cellc::oracle {
 
+using Elementwise = double (*)(const std::vector<double>&);
+
+/// The elementwise function `f` of `arity` operands; nullptr where the language has none. To be looked up once for many
+/// values. Operator signs are functions too: "+", "<", …; "neg" is the unary minus.
+Elementwise find_elementwise(const std::string& f, std::size_t arity);
+
 /// f(args), or nullopt where the language has no elementwise function of that name and arity.
-/// Operator signs are functions too: "+", "<", …; "neg" is the unary minus.
 std::optional<double> apply(const std::string& f, const std::vector<double>& args);
 
-/// Whether there is an elementwise function `f` of `arity` operands.
-bool is_function(const std::string& f, std::size_t arity);
+/// As "max" and "min": a NaN goes through.
+double maximum(double a, double b);
+double minimum(double a, double b);
 
 }  // namespace cellc::oracle

@@ -49,7 +49,7 @@ std::string prime_key(const std::string& name, bool primed) { return primed ? na
 
 double log_sum(const std::vector<double>& v) {
   double most = -std::numeric_limits<double>::infinity(), total = 0;
-  for (double x : v) most = *apply("max", {most, x});
+  for (double x : v) most = oracle::maximum(most, x);
   if (!std::isfinite(most)) return most;
   for (double x : v) total += std::exp(x - most);
   return most + std::log(total);
@@ -258,7 +258,7 @@ class Moment {
     };
     auto maximum = [](Values v) {
       double m = -std::numeric_limits<double>::infinity();
-      for (double x : v) m = *apply("max", {m, x});
+      for (double x : v) m = oracle::maximum(m, x);
       return m;
     };
     if (e.name == "sum") return reduced(body, labels, lengths, sum);
@@ -303,17 +303,18 @@ class Moment {
     const bool folds =
         e.name == "sum" || e.name == "mean" || e.name == "max" || e.name == "softmax" || e.name == "logsumexp";
     if (folds && !e.index.empty()) return reduction(e, scope, back);
-    if (is_function(e.name, e.args.size())) return apply_all(e.name, e, scope, back);
+    if (find_elementwise(e.name, e.args.size())) return apply_all(e.name, e, scope, back);
     if (find_function(cell_.file(), e.name)) return call_result(e, scope, back, 0);
     throw OracleError("unknown function '" + e.name + "'");
   }
 
   Tensor apply_all(const std::string& f, const Expr& e, const Scope& scope, int back) {
     std::vector<Tensor> args;
+    args.reserve(e.args.size());
     for (const ExprPtr& arg : e.args) args.push_back(evaluate(*arg, scope, back));
     std::vector<const Tensor*> operands;
     for (const Tensor& t : args) operands.push_back(&t);
-    return elementwise(operands, [&](const std::vector<double>& v) { return *apply(f, v); });
+    return elementwise(operands, find_elementwise(f, args.size()));
   }
 
   // ---- expressions -------------------------------------------------------------------------
