@@ -12,8 +12,9 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels-templates/device/math.cuh"
 #include "kernels-templates/device/preamble.cuh"
+// In this order: the functions are written in the preamble's names.
+#include "kernels-templates/device/math.cuh"
 
 struct Worst {
   unsigned long long places;  // in 1/1024 of a unit in the last place, over results that are normal numbers
