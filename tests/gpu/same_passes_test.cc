@@ -146,6 +146,10 @@ bool makes_sums(const LaunchedPass& pass) {
   return std::regex_search(pass.kernel, std::regex("sequential<\\w+, \\w+, \\d+>"));
 }
 
+/// A walk from inputs to outs (compiler/derive/fused_sum_outs.h), which runs of very many lanes have and files have
+/// not.
+bool is_whole_walk(const LaunchedPass& pass) { return std::regex_search(pass.text, std::regex("kBases = [1-9]")); }
+
 class SamePasses : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(SamePasses, OfEveryShape) {
@@ -177,6 +181,11 @@ TEST_P(SamePasses, OfEveryShape) {
                                           other =
                                               passes_of_shipped(gpu, *shipped, program, cell.graph, call, shape.outs);
           sums += std::count_if(run.begin(), run.end(), makes_sums);
+          if (std::any_of(run.begin(), run.end(), is_whole_walk)) {
+            EXPECT_EQ(shape.steps.size(), 512u);
+            EXPECT_TRUE(std::any_of(other.begin(), other.end(), makes_sums)) << "then its lanes make the sums alone";
+            continue;
+          }
           EXPECT_EQ(difference(without_choices_of_scans(run, known), without_choices_of_scans(other, known)), "")
               << fmt::format("{} of {}, {} lengths, {}", cellc::to_string(dtype), axes, known ? "known" : "open",
                              to_string(shape));

@@ -97,7 +97,7 @@ extern "C" __global__ void sizes(int* to, int warps) {
 std::string traits_of(const ScanCase& c) {
   return fmt::format(
       R"(struct Traits {{
-  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0, kOuts = 0, kAccumulated = 0;
+  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0, kBases = 0, kOuts = 0, kAccumulated = 0;
   static constexpr unsigned kUniformInputs = 0, kShiftedInputs = 0, kColumns = 0;
   static constexpr bool kSharedInputs = false, kScanForward = false, kScanChecks = {}, kScanWhole = {};
   static constexpr int kScanChannels = {}, kScanSteps = {}, kScanCluster = {}, kScanBuffers = {}, kScanCarry = {};
