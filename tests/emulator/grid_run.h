@@ -126,6 +126,7 @@ class GridRun {
     std::vector<Copy> copies;                             ///< on their way, oldest first
     int group = 0;                                        ///< of copies, that is open
     std::size_t cluster_arrivals = 0, cluster_waits = 0;  ///< at the barrier of its cluster
+    bool waits_for_cluster = false;                       ///< there; nobody needs to ask it whether all have come
   };
   struct Barrier {
     int expected = 0, arrived = 0, accumulated = 0, result = 0;
@@ -161,7 +162,8 @@ class GridRun {
   bool in_shared(const void* at, std::size_t bytes) const;
   void set_error(const std::string& message);  ///< of the running thread
   [[noreturn]] void die();
-  Block* peer(unsigned rank) const;  ///< of the running thread's cluster; nullptr: it has ended
+  Block* peer(const Block& of, unsigned rank) const;  ///< in its cluster; nullptr: it has ended
+  bool cluster_came(const Thread& thread) const;      ///< to the barrier that the thread has arrived at
   void complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask);
   std::string place(const Thread& thread) const;
   std::string who_waits(const Block& block) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -65,9 +66,13 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
   const AnalysedCell analysed = analyse_text(SourceText("test.cell", of.text));
   const CellGraph& cell = analysed.cell;
   Device device = open_device();
+  const std::vector<Stage>& stages = analysed.structure.stages;
+  const bool mixes = std::any_of(stages.begin(), stages.end(), [](const Stage& s) { return s.channel_axes.empty(); });
   turns::Turn turn;
-  for (const GradientShape& shape : turn.of(std::vector<GradientShape>(std::begin(kShapes), std::end(kShapes)))) {
+  for (GradientShape shape : turn.of(std::vector<GradientShape>(std::begin(kShapes), std::end(kShapes)))) {
     if (shape.channels > 7 && cell.header.size() > 1) continue;  // many lanes, and no more to see
+    // Where channels mix, a step is work for all of them: the emulator had nearly three minutes of 600 steps of 64.
+    if (shape.channels > 7 && mixes) shape = {{0, 40}, shape.reverse, shape.channels / 2};
     const BackwardTrial trial(cell, shape);
     const BoundRun& run = trial.run;
     const AdjointRun adjoint(cell, results_with(trial.cotangents)),
