@@ -7,6 +7,7 @@
 #include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 #include "runtime/data/bind.h"
+#include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
 #include "tests/main/turns.h"
 
@@ -111,6 +112,40 @@ INSTANTIATE_TEST_SUITE_P(CudaLanes, FusedSumOuts,
                            return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
                          });
 CELLC_ONE_IN(4, "CudaLanes/FusedSumOuts");
+
+// A caller's arrays of 16 bits are read and written as they lie; whoever leaves the out or the states out has the rest.
+TEST(FusedSumOutsOfACall, TakeArraysAsTheyLie) {
+  for (const Dtype dtype : {Dtype::BF16, Dtype::F16, Dtype::F32})
+    for (const CallLook& look : {CallLook{}, CallLook{.strided = true}}) {
+      EmulatorOptions small;
+      small.optimisation = 0;
+      small.multiprocessors = 1;
+      const std::unique_ptr<Emulator> gpu = open_emulator(small);
+      SolveOptions solve;
+      solve.solver = Strategy::Sequential;
+      CallSetting s(*gpu, "13_s6", dtype, std::vector<std::int64_t>(8, 67), 5, look, solve);
+      s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), nullptr);
+      EXPECT_EQ(s.wrong(), "") << to_string(dtype) << look.strided;
+      const std::int64_t before = gpu->counts().launches;
+      s.calls->pool.run(s.arrays->arrays(), 0, 0, nullptr);
+      if (!look.strided) {
+        EXPECT_EQ(gpu->counts().launches - before, 1) << to_string(dtype);
+      }
+      const RunOutput whole = s.arrays->read(s.binding);
+      const CallLayout layout = call_layout(s.cell.graph);
+      for (const FieldKind left : {FieldKind::Out, FieldKind::State}) {
+        std::vector<CallArray> arrays = s.arrays->arrays();
+        for (std::size_t i = 0; i < arrays.size(); ++i)
+          if (layout.fields[i].kind == left) arrays[i].data = 0;
+        s.arrays->fill(s.binding);
+        s.calls->pool.run(arrays, 0, 0, nullptr);
+        const RunOutput some = s.arrays->read(s.binding);
+        const Array &found = left == FieldKind::Out ? some.states.at(0) : some.outs.at(0),
+                    &expected = left == FieldKind::Out ? whole.states.at(0) : whole.outs.at(0);
+        for (std::int64_t i = 0; i < expected.count(); ++i) ASSERT_EQ(found.get(i), expected.get(i)) << i;
+      }
+    }
+}
 
 std::optional<StageCells> of_text(const std::string& text) {
   const AnalysedCell cell = analyse_text(SourceText("test.cell", text));

@@ -446,9 +446,9 @@ struct CudaSolver::Impl {
     std::vector<const StageCells*> all;
     for (std::size_t k = 0; k < execution.stages.size(); ++k)
       all.push_back(!execution.runs_in_lanes(k) ? nullptr
-                                                : &lanes_of(k, execution.sum_parts[k] > 0 ? kSums
-                                                               : execution.makes_outs[k]  ? kOuts
-                                                                                          : kPlain));
+                                                : &lanes_of(k, execution.sum_parts[k] > 0                ? kSums
+                                                               : execution.makes_outs_of(k, outs_wanted) ? kOuts
+                                                                                                         : kPlain));
     arrays.reserve_between(all);
     std::vector<bool> remakes(cell.updates.size()), states(cell.updates.size());
     for (std::size_t k = 0; k < execution.stages.size(); ++k) {
@@ -771,6 +771,8 @@ void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options, boo
 }
 void CudaSolver::place_all(const DeviceArrays& arrays) {
   impl_->arrays.placed = arrays;
+  // A walk that makes outs has less before it than one that does not.
+  if (impl_->outs_wanted != arrays.outs_wanted) impl_->reserved = false;
   impl_->outs_wanted = arrays.outs_wanted;
   // How many parts of a sum a scan leaves follows from where its inputs lie, too.
   if (impl_->outs_in_lanes) impl_->reserved = false;
