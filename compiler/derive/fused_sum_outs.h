@@ -3,7 +3,7 @@
 // Follows fused_reductions.
 //
 //   y[d] = sum[n](C[n]*h'[d,n]) + D[d]*u[d]                     s6; without D*u s4d and s5
-//   y[d] = (sum[n](C[n]*h'[d,n]) + D[d]*u[d])*silu(gate[d])     a Mamba mixer
+//   y[d] = (sum[n](C[n]*h'[d,n]) + D[d]*u[d])*silu(gate[d])     gated, where u is an input
 //
 // fused_reductions leaves such a sum in memory and a kernel after the stage reads it to add D*u; and a kernel before it
 // makes softplus(dt[d]), which the lanes along n would each make anew. Both move a few numbers a step and channel, and
@@ -12,6 +12,7 @@
 // term is g times what it was, and one lane of those of a sum adds b. What takes long and lacks the innermost channels
 // alone, which are the sum's, is made by the threads that hold them: a thread has several of them, and makes it once.
 //
-// It has it: s6, s4d, the mixer. It lacks it: mamba2 (dt is one number a head, and 64 times 64 lanes share it), gla
+// It has it: s6, s4d; mamba2, but for its dt, which is one number a head that 64 times 64 lanes share, so that a kernel
+// stands before the walk. It lacks it: the mixer of e_mamba_mixer (its D*u has a u that is made before the stage), gla
 // (y[v] = sum[k] runs along outer channels), an out of the square of a sum.
 #include "compiler/derive/stage_cells.h"
