@@ -60,7 +60,10 @@ std::vector<float> round_to(const std::vector<float>& all, Dtype storage, std::v
 
 GpuModule module_of(Gpu& gpu, const Kind& kind) {
   ProductTemplate product = product_template(kind.factors, kind.storage);
-  if (kind.wide) product.parts.push_back(kind.stored() ? "product_stored.cuh" : "product_wgmma.cuh");
+  if (kind.wide) {
+    for (const char* part : wide_product_parts()) product.parts.push_back(part);
+    product.parts.push_back(kind.stored() ? "product_stored.cuh" : "product_wgmma.cuh");
+  }
   std::string text = storage_macro(kind.storage) + product.macro;
   if (kind.stored()) text += stored_operands(false);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
@@ -112,12 +115,10 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
     a.stages =
         cellc_product_stages(&a, form.row_bytes, form.blocks, gpu.facts().shared_per_block, &launch.shared_bytes);
     GpuBuffer prepared;
-    long long most_blocks = 8;
     if (kind.wide) {  // made ready once, as of a param; not in the time
       const cellc_wide_products wide = kind.stored() ? wide_stored_products(form) : wide_products(form);
-      if (wide.goes_on) most_blocks = wide.blocks;
-      tiles = cellc_wide_tiles(&a, rows);
-      a.stages = cellc_wide_stages(&wide, gpu.facts().shared_per_block, &launch.shared_bytes);
+      tiles = cellc_shape_wide(&wide, &a, gpu.facts().shared_per_block, &launch.shared_bytes);
+      launch.block.x = CELLC_WIDE_THREADS;
       prepared = GpuBuffer(gpu, static_cast<std::size_t>(cellc_prepared_bytes(&wide, &a)));
       a.prepared = reinterpret_cast<void*>(prepared.address());
       GpuLaunch prepare;
@@ -129,7 +130,8 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
       fmt::print("{:>7} {:>6} {:>6}  prepared {:>6.4f}\n", rows, width, depth,
                  ms_a_call(gpu, repeats, [&] { gpu.launch(preparing, prepare, arguments); }));
     }
-    launch.grid.x = static_cast<unsigned>(std::min(tiles, most_blocks * gpu.facts().multiprocessors));
+    launch.grid.x =
+        static_cast<unsigned>(std::min<long long>(tiles, (kind.wide ? 1 : 8) * gpu.facts().multiprocessors));
     void* pointers[] = {&a, nullptr};
     const double ms = ms_a_call(gpu, repeats, [&] { gpu.launch(kernel, launch, pointers); });
     gpu.copy_out(result.data(), a_result.address(), a_result.bytes(), 0);

@@ -487,15 +487,15 @@ static inline CELLC_PRODUCT cellc_product_arguments(const cellc_nest_work* w, co
   return a;
 }
 
-static inline void cellc_launch_product(cellc_nest_work* w, int kernel, int64_t blocks, int64_t shared_bytes,
+static inline void cellc_launch_product(cellc_nest_work* w, int kernel, int64_t blocks, const cellc_block* block,
                                         const CELLC_PRODUCT* a) {
   cellc_grid grid;
   if (blocks == 0 || w->counts || w->result) return;
   grid.blocks = (unsigned)blocks;
-  grid.threads = CELLC_PRODUCT_THREADS;
+  grid.threads = (unsigned)block->threads;
   grid.cooperative = 0;
   grid.cluster = 0;
-  w->result = w->device->launch(w->device->self, kernel, grid, shared_bytes, a, sizeof *a);
+  w->result = w->device->launch(w->device->self, kernel, grid, block->shared_bytes, a, sizeof *a);
 }
 
 static inline const cellc_wide_products* cellc_wide_of(const cellc_nests* r, const cellc_product* p) {
@@ -508,7 +508,10 @@ static inline int64_t cellc_prepare_matrices(cellc_nest_work* w, int end, int la
   const cellc_nests* r = w->rows;
   const int64_t multiprocessors = w->device->facts.multiprocessors;
   int64_t before = 0;
+  cellc_block block;
   int p;
+  memset(&block, 0, sizeof block);
+  block.threads = CELLC_PRODUCT_THREADS;
   for (p = 0; p < end; ++p) {
     const cellc_product* product = r->products + r->phases[p].index;
     const cellc_wide_products* wide;
@@ -523,7 +526,8 @@ static inline int64_t cellc_prepare_matrices(cellc_nest_work* w, int end, int la
     a.prepared = (void*)(uintptr_t)(w->prepared + (uint64_t)before);
     if (launches)
       cellc_launch_product(w, wide->prepare,
-                           cellc_least(cellc_divide_up(bytes, 16 * CELLC_PRODUCT_THREADS), 8 * multiprocessors), 0, &a);
+                           cellc_least(cellc_divide_up(bytes, 16 * CELLC_PRODUCT_THREADS), 8 * multiprocessors), &block,
+                           &a);
     before += cellc_align(bytes);
   }
   return before;
@@ -535,26 +539,24 @@ static inline void cellc_run_product(cellc_nest_work* w, int phase, CELLC_FRAME 
   const cellc_wide_products* wide = cellc_wide_of(r, product);
   CELLC_PRODUCT a = cellc_product_arguments(w, product);
   cellc_block block;
-  int64_t tiles, waves = 8;
+  int64_t tiles;
   int kernel = product->stored ? r->stored_kernel : r->product_kernel;
   if (w->counts || w->result) return;
   memset(&block, 0, sizeof block);
   block.threads = CELLC_PRODUCT_THREADS;
   a.frame = frame;
   if (cellc_is_wide(wide, &a, w->chunk_rows, w->device->facts.multiprocessors)) {
-    kernel = wide->multiply;
-    if (wide->goes_on) waves = 1;
     a.prepared = (void*)(uintptr_t)(w->prepared + (uint64_t)cellc_prepare_matrices(w, phase, 0));
-    tiles = cellc_wide_tiles(&a, frame.rows);
-    a.stages = cellc_wide_stages(wide, w->device->facts.shared_per_block, &block.shared_bytes);
+    tiles = cellc_shape_wide(wide, &a, w->device->facts.shared_per_block, &block.shared_bytes);
+    block.threads = CELLC_WIDE_THREADS;
+    cellc_launch_product(w, wide->multiply, cellc_least(tiles, w->device->facts.multiprocessors), &block, &a);
   } else {
     tiles = cellc_choose_tiles(&a, r->real_bytes, r->product_row_bytes > 0, w->device->facts.multiprocessors);
     a.stages = cellc_product_stages(&a, r->product_row_bytes, r->product_blocks, w->device->facts.shared_per_block,
                                     &block.shared_bytes);
+    if (tiles > 0)
+      cellc_launch_product(w, kernel, cellc_least(tiles, 8 * cellc_resident(w, kernel, &block)), &block, &a);
   }
-  if (tiles == 0) return;
-  cellc_launch_product(w, kernel, cellc_least(tiles, waves * cellc_resident(w, kernel, &block)), block.shared_bytes,
-                       &a);
 }
 
 /* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What

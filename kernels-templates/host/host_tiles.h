@@ -50,20 +50,21 @@ static inline int64_t cellc_product_stages(const CELLC_PRODUCT* a, int64_t row_b
 /* The kernels of device/product_wgmma.cuh, or of device/product_stored.cuh: for cards of sm_90 alone, and runs of our
  * own. */
 typedef struct cellc_wide_products {
-  int prepare, multiply;         /* numbers that the device knows them by */
-  int stage_bytes, matrix_bytes; /* shared memory of a stage, and memory of the prepared matrix for it */
-  int blocks;                    /* that a multiprocessor has registers for */
-  int terms;                     /* of a stage */
-  int neighbours;                /* entries of a row that a copy brings */
-  int least_stages, most_stages;
-  int goes_on;            /* from tile to tile, what comes next being on its way: no more blocks than are resident */
-  int always;             /* also where it does not pay */
-  int64_t least_products; /* of a row's term and a matrix's entry, below which preparing costs too much */
-  int64_t least_depth;    /* terms below which the tiles before and after count for too much */
+  int prepare, multiply;      /* numbers that the device knows them by */
+  int slot_bytes, head_bytes; /* shared memory of a slot of the ring, and before the first */
+  int matrix_bytes;           /* memory of the prepared matrix for it, 128 columns */
+  int terms;                  /* of a slot */
+  int columns;                /* of a tile */
+  int neighbours;             /* entries of a row that a copy brings */
+  int always;                 /* also where it does not pay */
+  int64_t least_products;     /* of a row's term and a matrix's entry, below which preparing costs too much */
+  int64_t least_depth;        /* terms below which the tiles before and after count for too much */
 } cellc_wide_products;
 
 enum {
-  CELLC_WIDE_TILE = 128, /* rows and columns */
+  CELLC_WIDE_TILE = 128,    /* rows of a block; columns that are prepared together */
+  CELLC_WIDE_THREADS = 384, /* of a block that multiplies (product_ring.cuh) */
+  CELLC_WIDE_SLOTS = 8,     /* at most */
   /* The matrix is made ready in every run, as params may have changed. That takes as long as some thousand rows win:
    * of 1024 by 1024 8 us, where 16384 rows win 73 us of 16-bit factors and 266 of 3xTF32. */
   CELLC_WIDE_ROWS = 4096,
@@ -94,12 +95,16 @@ static inline int64_t cellc_prepared_bytes(const cellc_wide_products* wide, cons
          wide->matrix_bytes;
 }
 
-/* Stages that fit shared memory beside those of the other blocks. */
-static inline int64_t cellc_wide_stages(const cellc_wide_products* wide, int64_t shared_per_block, int64_t* bytes) {
-  const int64_t fit = shared_per_block / wide->blocks / wide->stage_bytes;
-  const int64_t stages = cellc_most(wide->least_stages, cellc_least(fit, wide->most_stages));
-  *bytes = stages * wide->stage_bytes;
-  return stages;
+/* Says so much of a product by them as follows from its size; returns the tiles. A block has a
+ * multiprocessor for itself, and goes on from tile to tile, what comes next being on its way. */
+static inline int64_t cellc_shape_wide(const cellc_wide_products* wide, CELLC_PRODUCT* a, int64_t shared_per_block,
+                                       int64_t* bytes) {
+  const int64_t fit = (shared_per_block - wide->head_bytes) / wide->slot_bytes;
+  a->tile = CELLC_WIDE_TILE;
+  a->tile_columns = wide->columns;
+  a->stages = cellc_most(2, cellc_least(fit, CELLC_WIDE_SLOTS));
+  *bytes = wide->head_bytes + a->stages * wide->slot_bytes;
+  return cellc_divide_up(a->width, a->tile_columns) * cellc_divide_up(a->frame.rows, a->tile) * a->batch;
 }
 
 #endif

@@ -62,12 +62,17 @@ struct RowPlace {
   bool used;  ///< false: the job has no row; `row` is then some row of the run
 };
 
-CELLC_DEVICE RowPlace place_of(const NestFrame& f, long long job) {
+/// `divide` as quotient() does.
+template <class Divide>
+CELLC_DEVICE RowPlace place_of(const NestFrame& f, long long job, const Divide& divide) {
   if (f.window == 0) return {job < f.rows ? f.first_row + job : f.first_row, job, job < f.rows};
   if (job >= f.rows) return {f.first_row, 0, false};
-  const long long sequence = quotient(job, f.window), step = job - sequence * f.window;
+  const long long sequence = divide(job, f.window), step = job - sequence * f.window;
   const Stretch s = stretch_of(f, f.first_sequence + sequence);
   return {step < s.steps ? s.low + step : f.first_row, job, step < s.steps};
+}
+CELLC_DEVICE RowPlace place_of(const NestFrame& f, long long job) {
+  return place_of(f, job, [](long long a, long long b) { return quotient(a, b); });
 }
 
 /// The sequence that a row belongs to, and the steps before it.

@@ -25,6 +25,7 @@ struct Tile {
   long long rows, columns, stages;
 };
 constexpr Tile kSmall{64, 64, 2};
+constexpr int kHeadBytes = 1536;  ///< of product_ring.cuh
 
 bool is_narrow(Dtype storage) { return size_of(storage) == 2; }
 
@@ -34,7 +35,10 @@ GpuModule product_module(Gpu& gpu, ProductFactors factors, Dtype storage, bool w
   std::string text = storage_macro(storage) + product.macro;
   if (is_narrow(storage)) text += stored_operands(false);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
-  if (wide) product.parts.push_back(is_narrow(storage) ? "product_stored.cuh" : "product_wgmma.cuh");
+  if (wide) {
+    for (const char* part : wide_product_parts()) product.parts.push_back(part);
+    product.parts.push_back(is_narrow(storage) ? "product_stored.cuh" : "product_wgmma.cuh");
+  }
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   for (const char* part : parts) text += kernel_template(part);
   return gpu.load(
@@ -126,14 +130,17 @@ class HoistedProducts : public testing::Test {
     const ProductTemplate form = product_template(Of::kFactors, kStorage);
     const long long terms = kStored ? 64 : 32;
     const int matrix_bytes = kStored ? form.stored_matrix_bytes : form.wide_matrix_bytes,
-              stage_bytes = kStored ? form.stored_slot_bytes : form.wide_stage_bytes;
+              slot_bytes = kStored ? form.stored_slot_bytes : form.wide_slot_bytes;
     const GpuBuffer prepared(*gpu_, static_cast<std::size_t>(s.batch / s.shared * ((s.width + 127) / 128) *
                                                              ((s.depth + terms - 1) / terms) * matrix_bytes));
     a.prepared = reinterpret_cast<void*>(prepared.address());
-    if (Of::kWide && kStored) a.stages += 1 + tile.stages % 2;  // a ring of 3 to 6
-    if (Of::kWide) launch(*gpu_, prepare_, shape(blocks, 256), a);
-    launch(*gpu_, kernel_,
-           shape(blocks, 256, a.stages * (Of::kWide ? stage_bytes : (tile.rows + tile.columns) * row_bytes_)), a);
+    GpuLaunch multiply = shape(blocks, 256, a.stages * (tile.rows + tile.columns) * row_bytes_);
+    if (Of::kWide) {
+      launch(*gpu_, prepare_, shape(blocks, 256), a);
+      a.stages = std::min<long long>(a.stages, (gpu_->facts().shared_per_block - kHeadBytes) / slot_bytes);
+      multiply = shape(blocks, CELLC_WIDE_THREADS, kHeadBytes + a.stages * slot_bytes);
+    }
+    launch(*gpu_, kernel_, multiply, a);
     const auto found = download<Real>(*gpu_, a_result);
     for (long long job = 0; job < jobs; ++job) {
       const long long row = !windowed ? job : job < 2 ? job : s.rows - 1;
@@ -274,8 +281,12 @@ double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth, 
   const GpuBuffer prepared(*gpu, static_cast<std::size_t>((width + 127) / 128 * ((depth + 63) / 64) *
                                                           std::max(1, form.stored_matrix_bytes)));
   a.prepared = reinterpret_cast<void*>(prepared.address());
-  if (Of::kWide) launch(*gpu, gpu->function(module, prepare_name(Of::kStorage)), shape(2, 256), a);
-  launch(*gpu, kernel, shape(2, 256, 3 * (Of::kWide ? form.stored_slot_bytes : 128 * form.row_bytes)), a);
+  GpuLaunch multiply = shape(2, 256, 3 * 128 * form.row_bytes);
+  if (Of::kWide) {
+    launch(*gpu, gpu->function(module, prepare_name(Of::kStorage)), shape(2, 256), a);
+    multiply = shape(2, CELLC_WIDE_THREADS, kHeadBytes + 3 * form.stored_slot_bytes);
+  }
+  launch(*gpu, kernel, multiply, a);
   const auto found = download<float>(*gpu, a_result);
   double worst = 0;
   for (std::int64_t r = 0; r < rows; ++r)

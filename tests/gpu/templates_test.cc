@@ -142,9 +142,13 @@ extern "C" __global__ void stub_kernel(float* to) {
 }
 )"}},
     {"product_wgmma.cuh",
-     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"}, ""}},
+     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh", "wgmma.cuh",
+       "product_ring.cuh"},
+      ""}},
     {"product_stored.cuh",
-     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"}, ""}},
+     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh", "wgmma.cuh",
+       "product_ring.cuh"},
+      ""}},
     {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {

@@ -20,23 +20,27 @@ ProductTemplate product_template(ProductFactors factors, Dtype storage) {
   const bool pairs_terms = factors == ProductFactors::BF16 || factors == ProductFactors::F16;
   ProductTemplate result{{"tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"},
                          std::string("#define CELLC_PRODUCTS_") + name + " 1\n"};
-  constexpr int kTerms = 32, kWideTile = 128;
+  constexpr int kTerms = 32, kWideTile = 128, kRingSide = kWideTile * (128 + 16);
   result.row_bytes = 4 * (kTerms + (pairs_terms ? 8 : 4));
   result.blocks = factors == ProductFactors::Tf32x3 ? 1 : 2;
+  // Where sums leave the tensor cores after each slot, a tile has half as many columns.
+  result.wide_columns = kWideTile * (factors == ProductFactors::Tf32x3 ? 1 : 2);
   result.wide_matrix_bytes = kWideTile * kTerms * (pairs_terms ? 2 : factors == ProductFactors::Tf32x3 ? 8 : 4);
+  result.wide_slot_bytes = kRingSide + result.wide_columns / kWideTile * result.wide_matrix_bytes;
   result.wide_least_products = std::int64_t{1} << (factors == ProductFactors::Tf32x3 ? 31 : 32);
   // 65536 rows by 256 by 256, H100: bf16 0.083 ms by mma.sync, 0.092 by wgmma; 3xTF32 0.213 and 0.157.
   result.wide_least_depth = factors == ProductFactors::Tf32x3 ? 128 : 512;
-  result.wide_stage_bytes = kWideTile * result.row_bytes + result.wide_matrix_bytes;
   if (storage == Dtype::F16 || storage == Dtype::BF16) {
-    constexpr int kSideBytes = kWideTile * 64 * 2;
     const int parts = factors == ProductFactors::Tf32x3 ? 3 : factors == ProductFactors::Tf32 ? 2 : 1;
-    result.stored_slot_bytes = 2 * kSideBytes;
-    result.stored_matrix_bytes = parts * kSideBytes + 16;  // and a word, by sixteens
-    result.stored_blocks = parts == 1 ? 2 : 1;
+    const int matrix_bytes = parts * kWideTile * 64 * 2;
+    result.stored_columns = kWideTile * (parts == 1 ? 2 : 1);
+    result.stored_slot_bytes = kRingSide + result.stored_columns / kWideTile * matrix_bytes;
+    result.stored_matrix_bytes = matrix_bytes + 16;  // and a word, by sixteens
   }
   return result;
 }
+
+std::vector<const char*> wide_product_parts() { return {"wgmma.cuh", "product_ring.cuh"}; }
 
 std::string stored_operands(bool others) {
   return std::string("#define CELLC_STORED_OPERANDS ") + (others ? "1\n" : "2\n");

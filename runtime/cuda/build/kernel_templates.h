@@ -31,15 +31,16 @@ struct ProductTemplate {
   /// On tensor cores: shared memory of a stage for each row and column of a tile (kTensorRowBytes), and blocks that a
   /// multiprocessor has registers for (CELLC_PRODUCT_BLOCKS). 0: multiply-adds.
   int row_bytes = 0, blocks = 0;
-  /// Of product_wgmma.cuh, whose kernels follow those of `parts`: shared memory of a stage, and what of it is the
-  /// prepared matrix; and how many times a row's terms by a matrix's columns make it worth preparing (host_tiles.h).
-  int wide_stage_bytes = 0, wide_matrix_bytes = 0;
+  /// Of product_wgmma.cuh, whose kernels follow those of `parts`: shared memory of a slot (product_ring.cuh), the
+  /// prepared matrix for it, and columns of a tile; and how many times a row's terms by a matrix's columns make it
+  /// worth preparing (host_tiles.h).
+  int wide_slot_bytes = 0, wide_matrix_bytes = 0, wide_columns = 0;
   std::int64_t wide_least_products = 0, wide_least_depth = 0;
-  /// Rows that lie in 16 bits (stored_operands()): of product_stored.cuh a slot of shared memory, the
-  /// prepared matrix of each 64 terms of 128 columns, and blocks that a multiprocessor has registers for. 0: there are
-  /// no such rows.
-  int stored_slot_bytes = 0, stored_matrix_bytes = 0, stored_blocks = 0;
+  /// The same of rows that lie in 16 bits (stored_operands(), product_stored.cuh). 0: there are no such rows.
+  int stored_slot_bytes = 0, stored_matrix_bytes = 0, stored_columns = 0;
 };
+/// Parts that product_wgmma.cuh and product_stored.cuh follow, and each of them comes last.
+std::vector<const char*> wide_product_parts();
 /// The line before `parts` by which rows of 16 bits have a kernel of their own: beside that for others, or alone.
 std::string stored_operands(bool others);
 ProductTemplate product_template(ProductFactors factors, Dtype storage);

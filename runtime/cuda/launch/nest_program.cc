@@ -87,6 +87,7 @@ GpuSource wide_products_source(ProductFactors factors, Dtype storage, const char
   const ProductTemplate product = product_template(factors, storage);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
+  for (const char* part : wide_product_parts()) parts.push_back(part);
   parts.push_back(last);
   std::string text = storage_macro(storage) + product.macro;
   for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
@@ -204,7 +205,7 @@ struct NestProgram::Impl {
   /// same for all cells, which the first run that needs it compiles.
   void allow_wide_products() {
     const ProductTemplate form = product_template(options.factors, dtype);
-    if (plan().products.empty() || form.wide_stage_bytes == 0 || options.wide == WideProducts::Never ||
+    if (plan().products.empty() || form.wide_slot_bytes == 0 || options.wide == WideProducts::Never ||
         gpu.facts().architecture() != "sm_90")
       return;
     wide = wide_products(form);

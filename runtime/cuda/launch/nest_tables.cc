@@ -129,13 +129,12 @@ void NestTables::point() {
 
 cellc_wide_products wide_products(const ProductTemplate& product) {
   cellc_wide_products wide{};
-  wide.stage_bytes = product.wide_stage_bytes;
+  wide.slot_bytes = product.wide_slot_bytes;
+  wide.head_bytes = 1536;  // kRingHeadBytes
   wide.matrix_bytes = product.wide_matrix_bytes;
-  wide.blocks = product.blocks;
   wide.terms = 32;
+  wide.columns = product.wide_columns;
   wide.neighbours = 4;
-  wide.least_stages = 2;
-  wide.most_stages = 4;
   wide.least_products = product.wide_least_products;
   wide.least_depth = product.wide_least_depth;
   return wide;
@@ -143,14 +142,11 @@ cellc_wide_products wide_products(const ProductTemplate& product) {
 
 cellc_wide_products wide_stored_products(const ProductTemplate& product) {
   cellc_wide_products wide = wide_products(product);
-  wide.stage_bytes = product.stored_slot_bytes;
+  wide.slot_bytes = product.stored_slot_bytes;
   wide.matrix_bytes = product.stored_matrix_bytes;
-  wide.blocks = product.stored_blocks;
   wide.terms = 64;
+  wide.columns = product.stored_columns;
   wide.neighbours = 8;
-  wide.least_stages = 3;
-  wide.most_stages = 6;
-  wide.goes_on = 1;
   return wide;
 }
 
