@@ -57,19 +57,19 @@ typedef struct cellc_wide_products {
   int columns;                /* of a tile */
   int neighbours;             /* entries of a row that a copy brings */
   int always;                 /* also where it does not pay */
-  int64_t least_products;     /* of a row's term and a matrix's entry, below which preparing costs too much */
-  int64_t least_depth;        /* terms below which the tiles before and after count for too much */
 } cellc_wide_products;
 
 enum {
   CELLC_WIDE_TILE = 128,    /* rows of a block; columns that are prepared together */
   CELLC_WIDE_THREADS = 384, /* of a block that multiplies (product_ring.cuh) */
   CELLC_WIDE_SLOTS = 8,     /* at most */
-  /* The matrix is made ready in every run, as params may have changed. That takes as long as some thousand rows win:
-   * of 1024 by 1024 8 us, where 16384 rows win 73 us of 16-bit factors and 266 of 3xTF32. */
+  /* The matrix is made ready in every run, as params may have changed: of 1024 by 1024 that takes 8 us, where 4096 rows
+   * win 38 us of 16-bit factors and 106 of 3xTF32. */
   CELLC_WIDE_ROWS = 4096,
-  CELLC_WIDE_LEAST = 128 /* columns, of which tiles are full */
+  CELLC_WIDE_LEAST = 128 /* columns and terms */
 };
+/* Of a row's term and a matrix's entry. Below it preparing costs what is won. */
+static const int64_t cellc_wide_products_least = (int64_t)1 << 31;
 
 static inline int64_t cellc_wide_tiles(const CELLC_PRODUCT* a, int64_t rows) {
   return cellc_divide_up(a->width, CELLC_WIDE_TILE) * cellc_divide_up(rows, CELLC_WIDE_TILE) * a->batch;
@@ -83,10 +83,10 @@ static inline int cellc_is_wide(const cellc_wide_products* wide, const CELLC_PRO
                                 int64_t multiprocessors) {
   if (!wide || rows <= 0 || a->width <= 0 || a->batch <= 0) return 0;
   if (wide->always) return 1;
-  return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_LEAST && a->depth >= wide->least_depth &&
+  return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_LEAST && a->depth >= CELLC_WIDE_LEAST &&
          ((a->operand_stride | a->depth) & (wide->neighbours - 1)) == 0 &&
          cellc_wide_tiles(a, rows) >= multiprocessors &&
-         rows * a->batch >= wide->least_products / (a->width * a->depth);
+         rows * a->batch >= cellc_wide_products_least / (a->width * a->depth);
 }
 
 /* Memory of the matrix as those kernels read it. */
@@ -95,8 +95,8 @@ static inline int64_t cellc_prepared_bytes(const cellc_wide_products* wide, cons
          wide->matrix_bytes;
 }
 
-/* Says so much of a product by them as follows from its size; returns the tiles. A block has a
- * multiprocessor for itself, and goes on from tile to tile, what comes next being on its way. */
+/* Says so much of a product by them as follows from its size; returns the tiles. A block has a multiprocessor for
+ * itself, and goes on from tile to tile, what comes next being on its way. */
 static inline int64_t cellc_shape_wide(const cellc_wide_products* wide, CELLC_PRODUCT* a, int64_t shared_per_block,
                                        int64_t* bytes) {
   const int64_t fit = (shared_per_block - wide->head_bytes) / wide->slot_bytes;

@@ -27,9 +27,6 @@ ProductTemplate product_template(ProductFactors factors, Dtype storage) {
   result.wide_columns = kWideTile * (factors == ProductFactors::Tf32x3 ? 1 : 2);
   result.wide_matrix_bytes = kWideTile * kTerms * (pairs_terms ? 2 : factors == ProductFactors::Tf32x3 ? 8 : 4);
   result.wide_slot_bytes = kRingSide + result.wide_columns / kWideTile * result.wide_matrix_bytes;
-  result.wide_least_products = std::int64_t{1} << (factors == ProductFactors::Tf32x3 ? 31 : 32);
-  // 65536 rows by 256 by 256, H100: bf16 0.083 ms by mma.sync, 0.092 by wgmma; 3xTF32 0.213 and 0.157.
-  result.wide_least_depth = factors == ProductFactors::Tf32x3 ? 128 : 512;
   if (storage == Dtype::F16 || storage == Dtype::BF16) {
     const int parts = factors == ProductFactors::Tf32x3 ? 3 : factors == ProductFactors::Tf32 ? 2 : 1;
     const int matrix_bytes = parts * kWideTile * 64 * 2;

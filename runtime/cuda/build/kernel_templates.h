@@ -32,10 +32,8 @@ struct ProductTemplate {
   /// multiprocessor has registers for (CELLC_PRODUCT_BLOCKS). 0: multiply-adds.
   int row_bytes = 0, blocks = 0;
   /// Of product_wgmma.cuh, whose kernels follow those of `parts`: shared memory of a slot (product_ring.cuh), the
-  /// prepared matrix for it, and columns of a tile; and how many times a row's terms by a matrix's columns make it
-  /// worth preparing (host_tiles.h).
+  /// prepared matrix for it, and columns of a tile.
   int wide_slot_bytes = 0, wide_matrix_bytes = 0, wide_columns = 0;
-  std::int64_t wide_least_products = 0, wide_least_depth = 0;
   /// The same of rows that lie in 16 bits (stored_operands(), product_stored.cuh). 0: there are no such rows.
   int stored_slot_bytes = 0, stored_matrix_bytes = 0, stored_columns = 0;
 };

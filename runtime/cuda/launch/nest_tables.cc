@@ -135,8 +135,6 @@ cellc_wide_products wide_products(const ProductTemplate& product) {
   wide.terms = 32;
   wide.columns = product.wide_columns;
   wide.neighbours = 4;
-  wide.least_products = product.wide_least_products;
-  wide.least_depth = product.wide_least_depth;
   return wide;
 }
 
