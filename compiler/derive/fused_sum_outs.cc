@@ -62,12 +62,10 @@ class SumOut {
     const std::vector<NodeId> all = reachable(lanes_.after().cell.graph, {id});
     return std::find(all.begin(), all.end(), sum_) != all.end();
   }
-  /// What a step's inputs and params, and what is made of them before the stage, make, as lanes do. Inputs that would
-  /// have to be copied for them first are left.
+  /// What a step's inputs and params make, as lanes do. What would have to be copied for them first is left.
   std::optional<NodeId> of_inputs(NodeId id) {
     const std::optional<LaneValue> value = lanes_.find_along(id, channel_of_);
-    if (!value || std::any_of(value->cut.begin(), value->cut.end(),
-                              [&](NodeId c) { return lanes_.node(c).op == Op::Read && lanes_.varies(c); }))
+    if (!value || std::any_of(value->cut.begin(), value->cut.end(), [&](NodeId c) { return lanes_.varies(c); }))
       return std::nullopt;
     return lanes_.term(to_, *value);
   }

@@ -48,8 +48,8 @@ constexpr const char* kWhole[] = {
   input x[d], gate[d]
   param conv[d,w], WB[n,d], WC[n,d], A_log[d,n], D[d]
   u = silu(sum[w](conv*lag[w](x)))
-  h' = exp(-softplus(x)*exp(A_log))*h + u*(WB@u)
-  out y = (h'@(WC@u) + D*u)*silu(gate)
+  h' = exp(-softplus(x)*exp(A_log))*h + x*(WB@u)
+  out y = (h'@(WC@u) + D*x)*silu(gate)
 }
 )",
 };
