@@ -216,7 +216,7 @@ struct ArrayTables {
     const auto rows = [&](const StepFactor& f) {
       return f.is_out ? out_rows[static_cast<std::size_t>(f.id)] : input_rows.at(f.id);
     };
-    cellc_product row{};
+    cellc_step_product row{};
     row.gradient = static_cast<int>(tables.gradients.size()) - 1;
     row.left = rows(product.left);
     row.right = product.right ? rows(*product.right) : -1;

@@ -264,7 +264,7 @@ class DriverEmitter {
     for (const int size : sizes) t_.places.push_back(t_.places.back() + size);
     for (const auto& [section, at] : slots_) t_.slots.push_back(t_.places[static_cast<std::size_t>(section)] + at);
     t_.numbers.most_slots = 1;
-    for (const cellc_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
+    for (const cellc_cell_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
     t_.numbers.storage = static_cast<int>(options_.storage);
     t_.numbers.rows_storage = static_cast<int>(options_.rows.value_or(options_.storage));
     t_.numbers.is_backward = options_.backward != nullptr;

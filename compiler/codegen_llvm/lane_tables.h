@@ -106,7 +106,7 @@ struct LaneTables {
       if (const auto found = of_rows.find(rows); found != of_rows.end()) return found->second;
       return of_rows[rows] = add(rows, arrays.axes_of(symbols.at(rows)));
     };
-    for (cellc_product& product : tables.products) {
+    for (cellc_step_product& product : tables.products) {
       product.lane_left = find(product.left);
       if (product.right >= 0) product.lane_right = find(product.right);
     }

@@ -101,7 +101,7 @@ INLINE int64_t lay_out(const cellc_call* c, const void* workspace) {
 /* Before the call --------------------------------------------------------------------------------------- */
 
 INLINE void run(const cellc_call* c, int kernel, int64_t steps) {
-  const cellc_kernel* k = c->cell->kernels + kernel;
+  const cellc_cell_kernel* k = c->cell->kernels + kernel;
   EACH(i, k->slots) c->slots[i] = c->values[c->cell->slots[k->first_slot + i]];
   c->cell->codes[kernel](c->slots, steps, 0,
                          k->split == -2 ? (int64_t)section(c, CELLC_LANES)[0]

@@ -85,12 +85,12 @@ typedef struct cellc_gradient {
 } cellc_gradient;
 /* What is added to it at every step: Σ left·right over the loops that the gradient has no axis of. Of the gradient,
  * left and right (rows; right -1: there is none) the loops that their axes are, in their order. */
-typedef struct cellc_product {
+typedef struct cellc_step_product {
   int gradient, left, right;
   cellc_dims loops; /* header axes whose lengths they have */
   cellc_dims of_gradient, of_left, of_right;
   int lane_left, lane_right; /* of `lane_rows` */
-} cellc_product;
+} cellc_step_product;
 
 /* Backward calls. Rows of the workspace that hold, at each step of a block, what rows of the caller's had some steps
  * before, in the numbers that are computed in. Steps are those of the forward run. */
@@ -137,10 +137,10 @@ typedef struct cellc_lane_state {
   int lane_rows, held, carried;
 } cellc_lane_state;
 
-typedef struct cellc_kernel {
+typedef struct cellc_cell_kernel {
   int first_slot, slots; /* of cellc_cpu_cell::slots: places among the values */
   int split;             /* axis, all of which it is to do; -1: none; -2: all lanes */
-} cellc_kernel;
+} cellc_cell_kernel;
 
 /* Defaults that the cell computes: in f64, whatever its arithmetic. */
 typedef struct cellc_fill {
@@ -171,10 +171,10 @@ typedef struct cellc_words {
   TABLE(cellc_rows, rows)                                               \
   TABLE(cellc_history, histories)                                       \
   TABLE(cellc_state, states)                                            \
-  TABLE(cellc_kernel, kernels) /* the steps', then others */            \
+  TABLE(cellc_cell_kernel, kernels) /* the steps', then others */       \
   TABLE(int, slots)                                                     \
   TABLE(cellc_gradient, gradients)                                      \
-  TABLE(cellc_product, products)                                        \
+  TABLE(cellc_step_product, products)                                   \
   TABLE(int, zeros)   /* areas that are cleared once a call */          \
   TABLE(int, cleared) /* rows that no kernel writes: zeros at first */  \
   TABLE(cellc_earlier, earlier)                                         \

@@ -47,7 +47,7 @@ static __attribute__((noinline)) void add_step(const cellc_cpu_cell* cell, doubl
 
 /* Of each factor the row of the first step, and bytes from step to step. `right` 0: there is none. No structs: by value
  * they need attributes of LLVM, which link_call.cc takes away. */
-static __attribute__((noinline)) void add_steps(const cellc_cpu_cell* cell, const cellc_product* p, int64_t steps,
+static __attribute__((noinline)) void add_steps(const cellc_cpu_cell* cell, const cellc_step_product* p, int64_t steps,
                                                 const int64_t* lengths, double* to, uint64_t left, uint64_t left_bytes,
                                                 uint64_t right, uint64_t right_bytes) {
   int64_t strides[3][CELLC_MOST_LOOPS];
@@ -61,7 +61,7 @@ static __attribute__((noinline)) void add_steps(const cellc_cpu_cell* cell, cons
 }
 
 /* The steps of a block. */
-INLINE void add_product(const cellc_call* c, const cellc_product* p, int64_t steps) {
+INLINE void add_product(const cellc_call* c, const cellc_step_product* p, int64_t steps) {
   const cellc_gradient* gradient = c->cell->gradients + p->gradient;
   const uint64_t *rows = section(c, CELLC_ROWS), *bytes = section(c, CELLC_STRIDES);
   int64_t lengths_of[CELLC_MOST_LOOPS];
@@ -112,7 +112,7 @@ INLINE void add_lanes(int wide, double* to, const int64_t* counts, int64_t lanes
 }
 
 /* As add_steps(): `most` sums an entry of the gradient, of which `lanes` are in use. */
-static __attribute__((noinline)) void add_steps_of_lanes(const cellc_cpu_cell* cell, const cellc_product* p,
+static __attribute__((noinline)) void add_steps_of_lanes(const cellc_cpu_cell* cell, const cellc_step_product* p,
                                                          int64_t steps, const int64_t* lengths, const int64_t* counts,
                                                          int64_t lanes, int64_t most, double* to, uint64_t left,
                                                          int64_t left_bytes, uint64_t right, int64_t right_bytes) {
@@ -146,7 +146,7 @@ static __attribute__((noinline)) void add_up_lanes(double* to, const double* fro
     for (int64_t l = 0; l < lanes; ++l) to[i] += from[i * lanes + l];
 }
 
-INLINE void add_product_of_lanes(const cellc_call* c, const cellc_product* p, const int64_t* counts, int64_t lanes,
+INLINE void add_product_of_lanes(const cellc_call* c, const cellc_step_product* p, const int64_t* counts, int64_t lanes,
                                  int64_t most, int64_t steps) {
   const cellc_cpu_cell* cell = c->cell;
   const cellc_gradient* gradient = cell->gradients + p->gradient;
