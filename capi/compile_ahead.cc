@@ -145,7 +145,7 @@ cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* given,
       return;
     }
     compile_all(k, few_steps(shape));
-    if (prepared) k.own_driver();
+    if (prepared) k.own_driver(CallDirection::Forward, shape);
   });
 }
 

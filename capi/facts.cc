@@ -197,7 +197,8 @@ cellc_status cellc_device_describe(const char* device, cellc_device_info* info) 
       found.multiprocessors = static_cast<int>(std::thread::hardware_concurrency());
       found.memory_bytes = physical_memory();
     } else {
-      const GpuFacts& facts = gpu_named(device, "")->facts();
+      const std::shared_ptr<Gpu> gpu = gpu_named(device, "");  // which nobody else may hold
+      const GpuFacts& facts = gpu->facts();
       name = facts.name;
       found.major = facts.major;
       found.minor = facts.minor;

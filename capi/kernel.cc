@@ -201,9 +201,20 @@ SolveOptions CompiledCell::solve_for(const Binding& binding) {
   return result;
 }
 
-const CompiledDriver& CompiledCell::own_driver() {
+const CompiledDriver& CompiledCell::own_driver(CallDirection direction, const CallShape& shape) {
+  const bool backward = direction == CallDirection::Backward;
+  // What a call never needs it does not compile.
+  const bool side_by_side = may_lie_side_by_side(cell(), shape.lengths, shape.sequences, shape.rows);
   const std::lock_guard lock(mutex);
-  if (!driver) driver.emplace(compile_driver(cell(), analysed.structure, compile));
+  const auto made = [&](bool with) -> std::shared_ptr<const CompiledDriver>& {
+    std::shared_ptr<const CompiledDriver>& driver = drivers[{backward, with}];
+    if (!driver)
+      driver = std::make_shared<CompiledDriver>(backward ? compile_backward_driver(cell(), compile, with)
+                                                         : compile_driver(cell(), analysed.structure, compile, with));
+    return driver;
+  };
+  std::shared_ptr<const CompiledDriver>& driver = drivers[{backward, side_by_side}];
+  if (!driver) driver = made(side_by_side && has_side_by_side(cell(), backward));
   return *driver;
 }
 

@@ -42,7 +42,8 @@ struct CompiledCell {
   std::mutex mutex;                                     ///< guards what follows
   std::vector<std::unique_ptr<Solver>> idle;            ///< one for each call that was under way at a time
   std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(), threads, tolerance; empty: none
-  std::optional<CompiledDriver> driver, backward_driver;
+  /// Of prepared calls: whether it is of a backward call, whether it has code for sequences side by side, too.
+  std::map<std::pair<bool, bool>, std::shared_ptr<const CompiledDriver>> drivers;
   std::optional<std::string> text, json;
   std::map<int, std::string> declarations;  ///< by symbol
 
@@ -51,8 +52,9 @@ struct CompiledCell {
 
   /// Null: that of the C library.
   const HostMemory* own_memory() const { return memory ? &*memory : nullptr; }
-  /// Of prepared calls, compiled by the first of them.
-  const CompiledDriver& own_driver();
+  /// Of prepared calls of this shape, compiled by the first of them. As long as this lives. Of a backward call it
+  /// throws what compile_backward_driver does.
+  const CompiledDriver& own_driver(CallDirection direction, const CallShape& shape);
   /// Frees what nobody uses now.
   void trim();
 

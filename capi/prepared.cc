@@ -253,7 +253,7 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
       *result = handle.release();
       return;
     }
-    call->driver = &k.own_driver();
+    call->driver = &k.own_driver(CallDirection::Forward, call->shape);
     make_ready(*call);
     *result = handle.release();
   });
@@ -270,15 +270,11 @@ cellc_status cellc_prepare_backward(cellc_kernel* kernel, const cellc_shape* giv
     call->kernel = kernel->body;
     call->shape = read_shape(k, given);
     call->directed = &k.call(CallDirection::Backward);
-    {
-      const std::lock_guard lock(k.mutex);
-      try {
-        if (!k.backward_driver) k.backward_driver.emplace(compile_backward_driver(k.cell(), k.compile));
-      } catch (const std::invalid_argument& e) {
-        throw Misuse(e.what());
-      }
+    try {
+      call->driver = &k.own_driver(CallDirection::Backward, call->shape);
+    } catch (const std::invalid_argument& e) {
+      throw Misuse(e.what());
     }
-    call->driver = &*k.backward_driver;
     call->expected = expected_by_driver(k, *call);
     make_ready(*call);
     *result = handle.release();

@@ -137,10 +137,10 @@ struct ArrayTables {
     }
     for (const auto& [symbol, field] : options.backward->untouched) tables.cleared.push_back(callers_rows(field));
     for (const auto& [symbol, e] : options.backward->earlier)
-      tables.earlier.push_back({input_rows.at(symbol), callers_rows(e.field), e.back, e.along, e.is_state, e.in_line,
-                                e.start, e.history, listed(e.reaches)});
+      tables.earlier.push_back({input_rows.at(symbol), callers_rows(e.field), -1, e.back, e.along, e.is_state,
+                                e.in_line, e.start, e.history, listed(e.reaches)});
     for (const auto& [out, l] : options.backward->later)
-      tables.later.push_back({out_rows[static_cast<std::size_t>(out)], callers_rows(l.field), l.back, l.along,
+      tables.later.push_back({out_rows[static_cast<std::size_t>(out)], callers_rows(l.field), -1, l.back, l.along,
                               l.history, listed(l.reaches)});
     std::set<int> sums;  // histories of states that delay lines add to
     for (const auto& [update, p] : options.backward->past) {
@@ -190,7 +190,7 @@ struct ArrayTables {
       const Symbol& symbol = whole.symbols[static_cast<std::size_t>(param)];
       const int sum = area(symbol.axes, 8);
       tables.zeros.push_back(sum);
-      tables.gradients.push_back({field, sum, shape(symbol.axes)});
+      tables.gradients.push_back({field, sum, shape(symbol.axes), -1});
       for (const ParamGradient& gradient : params)
         if (gradient.symbol == param)
           for (const StepProduct& product : gradient.products) add_product(symbol.index, product);
@@ -216,10 +216,11 @@ struct ArrayTables {
     const auto rows = [&](const StepFactor& f) {
       return f.is_out ? out_rows[static_cast<std::size_t>(f.id)] : input_rows.at(f.id);
     };
-    cellc_product row{};
+    cellc_step_product row{};
     row.gradient = static_cast<int>(tables.gradients.size()) - 1;
     row.left = rows(product.left);
     row.right = product.right ? rows(*product.right) : -1;
+    row.lane_left = row.lane_right = -1;
     row.loops = listed(lengths);
     row.of_gradient = places(param);
     row.of_left = places(left);

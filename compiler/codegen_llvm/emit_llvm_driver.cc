@@ -17,6 +17,15 @@
 namespace cellc {
 namespace {
 
+/// Of an adjoint: by out, whether it is nothing but a factor of params' gradients.
+std::vector<bool> factors(const AdjointCell& adjoint) {
+  const CellGraph& cell = adjoint.adjoint.cell;
+  std::vector<bool> result;
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    result.push_back(adjoint.adjoint.sinks[cell.updates.size() + o].kind == ArraySink::Kind::Factor);
+  return result;
+}
+
 /// A plan, its code, and the areas of its buffers.
 struct PlannedKernels {
   Plan plan;
@@ -45,8 +54,10 @@ class DriverEmitter {
       if (to->of.role != Role::None) plan(*to, to->of.cell, Structure{}, Storage::F64, name);
     }
     PlannedKernels lanes;
-    if (options.side_by_side && !options.backward && may_be_narrow())
-      if (std::optional<SequencesCell> sequences = sequences_of(cell)) lanes_.emplace(arrays_, std::move(*sequences));
+    if (options.side_by_side && is_narrow_at_least())
+      if (std::optional<SequencesCell> sequences =
+              sequences_of(cell, options.backward ? factors(*options.adjoint) : std::vector<bool>()))
+        lanes_.emplace(arrays_, std::move(*sequences));
     if (lanes_) plan(lanes, lanes_->of.sequences.cell, Structure{}, options.storage, ".lanes");
     result_.ir += llvm_math::definitions(math_);
     for (PlannedKernels* kernels : {&step, &fill, &begin, &lanes}) add_buffers(*kernels);
@@ -203,16 +214,10 @@ class DriverEmitter {
   }
 
   /// Whether sequences may lie side by side at all: at the least lengths of axes that are open.
-  bool may_be_narrow() const {
-    std::int64_t all = 0, largest = 0;
-    for (const StateUpdate& update : cell().updates) {
-      std::int64_t entries = 1;
-      for (const AxisId a : cell().symbol_of(update).axes)
-        entries = cellc_times(entries, cell().graph.axis(a).fixed.value_or(1));
-      all = std::min(all + entries, CELLC_MOST_BYTES);
-      largest = std::max(largest, entries);
-    }
-    return cellc_lie_side_by_side(all, largest, 0, 1, CELLC_MOST_BYTES, CELLC_MOST_BYTES) != 0;
+  bool is_narrow_at_least() const {
+    std::vector<std::int64_t> lengths;
+    for (const AxisId a : cell().header) lengths.push_back(cell().graph.axis(a).fixed.value_or(1));
+    return may_lie_side_by_side(cell(), lengths, CELLC_MOST_BYTES, CELLC_MOST_BYTES);
   }
 
   /// Kernels for sequences side by side, behind all others.
@@ -259,7 +264,7 @@ class DriverEmitter {
     for (const int size : sizes) t_.places.push_back(t_.places.back() + size);
     for (const auto& [section, at] : slots_) t_.slots.push_back(t_.places[static_cast<std::size_t>(section)] + at);
     t_.numbers.most_slots = 1;
-    for (const cellc_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
+    for (const cellc_cell_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
     t_.numbers.storage = static_cast<int>(options_.storage);
     t_.numbers.rows_storage = static_cast<int>(options_.rows.value_or(options_.storage));
     t_.numbers.is_backward = options_.backward != nullptr;
@@ -284,6 +289,25 @@ class DriverEmitter {
 
 DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options) {
   return DriverEmitter(cell, structure, options).run();
+}
+
+bool may_lie_side_by_side(const CellGraph& cell, const std::vector<std::int64_t>& lengths, std::int64_t sequences,
+                          std::int64_t rows) {
+  std::int64_t all = 0, largest = 0;
+  for (const StateUpdate& update : cell.updates) {
+    std::int64_t entries = 1;
+    for (const AxisId a : cell.symbol_of(update).axes)
+      entries = cellc_times(entries, lengths[static_cast<std::size_t>(header_position(cell, a))]);
+    all = std::min(all + entries, CELLC_MOST_BYTES);
+    largest = std::max(largest, entries);
+  }
+  return cellc_lie_side_by_side(all, largest, 0, 1, sequences, rows) != 0;
+}
+
+bool has_side_by_side(const CellGraph& cell, bool backward) {
+  if (!backward) return sequences_of(cell).has_value();
+  const AdjointCell adjoint = adjoint_of(cell);
+  return sequences_of(adjoint.adjoint.cell, factors(adjoint)).has_value();
 }
 
 DriverModule emit_backward_driver(const CellGraph& whole, const DriverOptions& options) {

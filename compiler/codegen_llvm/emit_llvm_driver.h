@@ -35,7 +35,8 @@ struct DriverOptions {
   std::string about{};                       ///< what P_about says
   /// By which the header names them, and of several P_message knows CELLC_NO_PROCESSOR.
   std::vector<std::string> processors{};
-  /// Of a narrow cell, code that walks the sequences of a batch side by side in vectors, too: with the same bits.
+  /// Of a narrow cell, code that walks the sequences of a batch side by side in vectors, too: with the same bits, but
+  /// for gradients of params, which are added up by lane.
   bool side_by_side = false;
   /// The cell is an adjoint, and P_forward and P_workspace are P_backward and P_backward_workspace, of these arrays.
   /// `storage` is then what the adjoint runs in, f32 where rows of the call have 16 bits: `rows`.
@@ -54,6 +55,12 @@ struct DriverModule {
 
 /// Throws std::invalid_argument where a fixed length is too small for the cell.
 DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options);
+
+/// Whether such code has a place for these sequences: the rule that calls go by, as far as lengths decide.
+bool may_lie_side_by_side(const CellGraph& cell, const std::vector<std::int64_t>& lengths, std::int64_t sequences,
+                          std::int64_t rows);
+/// Whether there is such code of a cell, or of its adjoint.
+bool has_side_by_side(const CellGraph& cell, bool backward);
 
 /// The gradients of `whole`, step by step, for cotangents of any of its results: P_backward. Throws
 /// std::invalid_argument likewise.

@@ -35,6 +35,8 @@ struct LaneTables {
     for (const KernelCode& kernel : kernels)
       for (const Slot& slot : kernel.slots)
         if (slot.kind == SlotKind::InputRow) read.insert(slot.id);
+    std::map<int, int> of_rows;  // lane rows, of rows as they are
+    for (std::size_t r = 0; r < tables.lane_rows.size(); ++r) of_rows[tables.lane_rows[r].rows] = static_cast<int>(r);
     for (const int s : read) {
       const ArraySource& source = of.sequences.sources[static_cast<std::size_t>(s)];
       const bool is_earlier = source.kind == ArraySource::Kind::Lagged;
@@ -42,7 +44,9 @@ struct LaneTables {
           is_earlier ? of.earlier[static_cast<std::size_t>(source.id)] : EarlierInput{source.id, 0};
       of_input[s] = add(arrays.input_rows.at(from.symbol), arrays.axes_of(from.symbol), from.lag,
                         is_earlier ? arrays.history_of.at(from.symbol) : -1);
+      if (!is_earlier) of_rows[arrays.input_rows.at(from.symbol)] = of_input[s];
     }
+    add_backward(of_rows);
   }
 
   /// Section and place in it; nullopt: where the other kernels find it.
@@ -93,6 +97,28 @@ struct LaneTables {
   std::vector<int> of_out;
 
  private:
+  /// Of a backward call: sums of products by lane, and what comes and goes by rows of one sequence. What no kernel
+  /// reads a product may.
+  void add_backward(std::map<int, int>& of_rows) {
+    std::map<int, int> symbols;  // by rows
+    for (const auto& [symbol, rows] : arrays.input_rows) symbols[rows] = symbol;
+    const auto find = [&](int rows) {
+      if (const auto found = of_rows.find(rows); found != of_rows.end()) return found->second;
+      return of_rows[rows] = add(rows, arrays.axes_of(symbols.at(rows)));
+    };
+    for (cellc_step_product& product : tables.products) {
+      product.lane_left = find(product.left);
+      if (product.right >= 0) product.lane_right = find(product.right);
+    }
+    for (cellc_gradient& gradient : tables.gradients) {
+      gradient.lane_area = static_cast<int>(tables.areas.size());
+      tables.areas.push_back({gradient.shape, 8, 0, 0, {0, 0}, CELLC_BY_LANE});
+    }
+    for (cellc_earlier& earlier : tables.earlier)
+      if (const auto found = of_rows.find(earlier.rows); found != of_rows.end()) earlier.lane_rows = found->second;
+    for (cellc_later& later : tables.later) later.lane_rows = of_rows.at(later.rows);
+  }
+
   int add(int rows, const std::vector<AxisId>& axes, int back = 0, int history = -1) {
     const int area = arrays.area(axes, arrays.storage_bytes, true, {0, 0}, 0, CELLC_BY_LANE);
     tables.lane_rows.push_back({rows, area, arrays.area({}, 8, false, {0, 0}, 0, CELLC_BY_LANE), back, history});

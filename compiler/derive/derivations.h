@@ -35,7 +35,7 @@ DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
 DerivedCell evaluated(const DerivedCell& lanes);
 DerivedCell residual(const DerivedCell& lanes, AxisId lane);
 BlockCell block_of(const CellGraph& cell);
-std::optional<SequencesCell> sequences_of(const CellGraph& cell);
+std::optional<SequencesCell> sequences_of(const CellGraph& cell, const std::vector<bool>& any_order);
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role);
 AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of);
 DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of);

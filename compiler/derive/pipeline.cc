@@ -198,8 +198,9 @@ BlockCell block_of(const CellGraph& cell, const DeriveHooks& hooks) {
   return derived(Derivation::Block, cell.name, hooks, [&] { return derivation::block_of(cell); });
 }
 
-std::optional<SequencesCell> sequences_of(const CellGraph& cell, const DeriveHooks& hooks) {
-  return derived(Derivation::Sequences, cell.name, hooks, [&] { return derivation::sequences_of(cell); });
+std::optional<SequencesCell> sequences_of(const CellGraph& cell, const std::vector<bool>& any_order,
+                                          const DeriveHooks& hooks) {
+  return derived(Derivation::Sequences, cell.name, hooks, [&] { return derivation::sequences_of(cell, any_order); });
 }
 
 ScalarLane scalar_lane(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options, const DeriveHooks& hooks) {

@@ -100,7 +100,9 @@ DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of = {}, const De
 BlockCell block_of(const CellGraph& cell, const DeriveHooks& hooks = {});
 
 /// nullopt: its steps sum something up, read an input along an axis of lags, or wait for a delay line.
-std::optional<SequencesCell> sequences_of(const CellGraph& cell, const DeriveHooks& hooks = {});
+/// `any_order`: by out, whether what it sums up may be added up in another order; empty: no out.
+std::optional<SequencesCell> sequences_of(const CellGraph& cell, const std::vector<bool>& any_order = {},
+                                          const DeriveHooks& hooks = {});
 
 struct ScalarLane {
   ScalarizedCell scalars;

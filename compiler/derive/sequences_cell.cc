@@ -22,17 +22,23 @@ std::vector<NodeId> results_of(const CellGraph& cell) {
   return roots;
 }
 
-/// Whether every value of a step is elementwise, of this step and the one before and of inputs some steps back.
-bool is_elementwise_step(const CellGraph& cell) {
+/// Whether every value of a step is elementwise, of this step and the one before and of inputs some steps back; but for
+/// outs whose sums may be added up in any order.
+bool is_elementwise_step(const CellGraph& cell, const std::vector<bool>& any_order) {
   if (cell.updates.empty() || cell.has_lines()) return false;
   std::set<int> varying;
   for (std::size_t s = 0; s < cell.symbols.size(); ++s)
     if (cell.symbols[s].kind != SymbolKind::Param) varying.insert(static_cast<int>(s));
   Dependence varies(cell.graph, std::move(varying));
-  for (const NodeId id : reachable(cell.graph, results_of(cell), DeclaredSlopes::LeftOut)) {
-    const Node& n = cell.graph[id];
-    if (n.lag_axis != kNoAxis || (sums_up(n.op) && varies(id))) return false;
-  }
+  const std::vector<NodeId> results = results_of(cell);
+  std::vector<NodeId> exact;
+  for (std::size_t r = 0; r < results.size(); ++r)
+    if (any_order.empty() || r < cell.updates.size() || !any_order.at(r - cell.updates.size()))
+      exact.push_back(results[r]);
+  for (const NodeId id : reachable(cell.graph, results, DeclaredSlopes::LeftOut))
+    if (cell.graph[id].lag_axis != kNoAxis) return false;
+  for (const NodeId id : reachable(cell.graph, exact, DeclaredSlopes::LeftOut))
+    if (sums_up(cell.graph[id].op) && varies(id)) return false;
   return true;
 }
 
@@ -56,8 +62,8 @@ bool steps_in_registers(const CellGraph& cell) {
 
 namespace derivation {
 
-std::optional<SequencesCell> sequences_of(const CellGraph& cell) {
-  if (!is_elementwise_step(cell)) return std::nullopt;
+std::optional<SequencesCell> sequences_of(const CellGraph& cell, const std::vector<bool>& any_order) {
+  if (!is_elementwise_step(cell, any_order)) return std::nullopt;
   SequencesCell result;
   CellGraph& lanes = result.sequences.cell = without_contents(cell);
   result.sequences.role = Role::Sequences;

@@ -4,7 +4,8 @@
 // narrow cell do not.
 //
 // Only of cells whose steps sum nothing up. What is elementwise has the same bits in any lane of any vector; a sum has
-// those of the order in which it is added up, and that is another one where its own axis is walked in vectors.
+// those of the order in which it is added up, and that is another one where its own axis is walked in vectors. Outs of
+// an adjoint that are summed up over sequences, for gradients of params, have no such order.
 #include <optional>
 #include <vector>
 

@@ -101,7 +101,7 @@ INLINE int64_t lay_out(const cellc_call* c, const void* workspace) {
 /* Before the call --------------------------------------------------------------------------------------- */
 
 INLINE void run(const cellc_call* c, int kernel, int64_t steps) {
-  const cellc_kernel* k = c->cell->kernels + kernel;
+  const cellc_cell_kernel* k = c->cell->kernels + kernel;
   EACH(i, k->slots) c->slots[i] = c->values[c->cell->slots[k->first_slot + i]];
   c->cell->codes[kernel](c->slots, steps, 0,
                          k->split == -2 ? (int64_t)section(c, CELLC_LANES)[0]
@@ -424,25 +424,8 @@ INLINE int64_t find_sequence(const cellc_call* c, int64_t s) {
   return n;
 }
 
-INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
+INLINE void end_sequence(const cellc_call* c, int64_t s, int64_t n, int32_t* status) {
   const cellc_cpu_cell* cell = c->cell;
-  const int64_t n = find_sequence(c, s);
-  int in_blocks = 0;
-  int64_t t, now;
-  EACH(r, cell->numbers.count.rows) in_blocks |= is_absent(c, r);
-  EACH(k, cell->numbers.count.cleared) {
-    const int r = cell->cleared[k];
-    if (section(c, CELLC_GIVEN)[r])
-      for (t = 0; t < n; ++t) clear(row_at(c, r, t), entries(c, cell->rows[r].shape) * storage_bytes(cell));
-  }
-  EACH(p, cell->numbers.count.past) begin_past(c, cell->past + p, s);
-  for (t = 0; t < n; t += now) {
-    now = least(in_blocks ? c->block_steps : n, n - t);
-    /* What is shifted is read elsewhere by the last step: a block of its own. */
-    EACH(r, cell->numbers.count.rows)
-    if (cell->rows[r].start_area >= 0 && t < n - 1) now = least(now, n - 1 - t);
-    run_block(c, s, n, t, now);
-  }
   EACH(u, cell->numbers.count.states) write_final(c, u, s, n);
   EACH(o, cell->numbers.count.onward) pass_onward(c, cell->onward + o, s, n);
   EACH(h, cell->numbers.count.histories) {
@@ -452,6 +435,23 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
       write_final_history(c, h, s, n);
   }
   if (status) status[s] = 0;
+}
+
+INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
+  const cellc_cpu_cell* cell = c->cell;
+  const int64_t n = find_sequence(c, s);
+  int in_blocks = 0;
+  int64_t t, now;
+  EACH(r, cell->numbers.count.rows) in_blocks |= is_absent(c, r);
+  begin_gradients(c, s, n);
+  for (t = 0; t < n; t += now) {
+    now = least(in_blocks ? c->block_steps : n, n - t);
+    /* What is shifted is read elsewhere by the last step: a block of its own. */
+    EACH(r, cell->numbers.count.rows)
+    if (cell->rows[r].start_area >= 0 && t < n - 1) now = least(now, n - 1 - t);
+    run_block(c, s, n, t, now);
+  }
+  end_sequence(c, s, n, status);
 }
 
 #include "kernels-templates/cpu/lane_rows.h"

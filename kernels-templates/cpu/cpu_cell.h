@@ -81,19 +81,22 @@ typedef struct cellc_state {
 /* Backward calls. A param's gradient: an area of f64, summed up over all steps of all sequences; then it is written. */
 typedef struct cellc_gradient {
   int field, area, shape;
+  int lane_area; /* of sequences side by side: the sums of each lane; -1: they never lie so */
 } cellc_gradient;
 /* What is added to it at every step: Σ left·right over the loops that the gradient has no axis of. Of the gradient,
  * left and right (rows; right -1: there is none) the loops that their axes are, in their order. */
-typedef struct cellc_product {
+typedef struct cellc_step_product {
   int gradient, left, right;
   cellc_dims loops; /* header axes whose lengths they have */
   cellc_dims of_gradient, of_left, of_right;
-} cellc_product;
+  int lane_left, lane_right; /* of `lane_rows` */
+} cellc_step_product;
 
 /* Backward calls. Rows of the workspace that hold, at each step of a block, what rows of the caller's had some steps
  * before, in the numbers that are computed in. Steps are those of the forward run. */
 typedef struct cellc_earlier {
   int rows, source;   /* of `rows` */
+  int lane_rows;      /* of sequences side by side; -1 */
   int back, along;    /* steps; axis: as many of them as it is long, one step further back each; -1: one */
   int is_state;       /* one step before the first it has its start, and then its history */
   int in_line;        /* the forward run read all of that through a delay line, which is of rows' numbers */
@@ -103,6 +106,7 @@ typedef struct cellc_earlier {
 /* The transpose: rows of the workspace that are added to what the steps read some steps back. */
 typedef struct cellc_later {
   int rows, target; /* of `rows` */
+  int lane_rows;    /* of sequences side by side; -1 */
   int back, along;
   int history; /* field */
   cellc_dims reaches;
@@ -120,7 +124,9 @@ typedef struct cellc_onward {
   cellc_dims reaches;        /* of that */
 } cellc_onward;
 
-/* Sequences side by side: `rows` as lanes have them; of an input, what it was some steps back. */
+/* Sequences side by side: `rows` as lanes have them; of an input, what it was some steps back. Of rows of the workspace
+ * that are made for one sequence after another (`earlier`, `later`): through them, a lane's block of steps at a time.
+ */
 typedef struct cellc_lane_rows {
   int rows, area;
   int places; /* area: by lane, the address of its next row */
@@ -131,10 +137,10 @@ typedef struct cellc_lane_state {
   int lane_rows, held, carried;
 } cellc_lane_state;
 
-typedef struct cellc_kernel {
+typedef struct cellc_cell_kernel {
   int first_slot, slots; /* of cellc_cpu_cell::slots: places among the values */
   int split;             /* axis, all of which it is to do; -1: none; -2: all lanes */
-} cellc_kernel;
+} cellc_cell_kernel;
 
 /* Defaults that the cell computes: in f64, whatever its arithmetic. */
 typedef struct cellc_fill {
@@ -165,10 +171,10 @@ typedef struct cellc_words {
   TABLE(cellc_rows, rows)                                               \
   TABLE(cellc_history, histories)                                       \
   TABLE(cellc_state, states)                                            \
-  TABLE(cellc_kernel, kernels) /* the steps', then others */            \
+  TABLE(cellc_cell_kernel, kernels) /* the steps', then others */       \
   TABLE(int, slots)                                                     \
   TABLE(cellc_gradient, gradients)                                      \
-  TABLE(cellc_product, products)                                        \
+  TABLE(cellc_step_product, products)                                   \
   TABLE(int, zeros)   /* areas that are cleared once a call */          \
   TABLE(int, cleared) /* rows that no kernel writes: zeros at first */  \
   TABLE(cellc_earlier, earlier)                                         \

@@ -100,6 +100,18 @@ INLINE void begin_past(const cellc_call* c, const cellc_past* p, int64_t s) {
   if (to && p->adds) clear(to + (uint64_t)(s * past_bytes(c, p)), past_bytes(c, p));
 }
 
+/* What nothing but sums is written to. */
+INLINE void begin_gradients(const cellc_call* c, int64_t s, int64_t n) {
+  const cellc_cpu_cell* cell = c->cell;
+  int64_t t;
+  EACH(k, cell->numbers.count.cleared) {
+    const int r = cell->cleared[k];
+    if (section(c, CELLC_GIVEN)[r])
+      for (t = 0; t < n; ++t) clear(row_at(c, r, t), entries(c, cell->rows[r].shape) * storage_bytes(cell));
+  }
+  EACH(p, cell->numbers.count.past) begin_past(c, cell->past + p, s);
+}
+
 /* After all states are written. */
 INLINE void pass_onward(const cellc_call* c, const cellc_onward* o, int64_t s, int64_t n) {
   const cellc_cpu_cell* cell = c->cell;

@@ -60,29 +60,31 @@ INLINE void move_lane(int bytes, int gathers, uint64_t lane, int64_t lane_row, i
                   row + (uint64_t)(i * stride + e * bytes));
 }
 
-/* Eight lanes, or four of eight bytes, whose rows are one number: one behind another in memory from step to step. */
-INLINE void turn_lanes(int bytes, int gathers, uint64_t lane, int64_t lane_row, const uint64_t* rows, int64_t steps) {
+/* Eight lanes, or four of eight bytes, whose rows are one number: one behind another in memory from step to step, or
+ * one before another (`down`), as where time runs backwards. */
+INLINE void turn_lanes(int bytes, int gathers, int down, uint64_t lane, int64_t lane_row, const uint64_t* rows,
+                       int64_t steps) {
   const int wide = 32 / bytes;
+  const uint64_t stride = (uint64_t)(down ? -bytes : bytes);
   int64_t i = 0;
   for (; i + wide <= steps; i += wide) {
+    const uint64_t first = (uint64_t)(down ? i + wide - 1 : i) * stride; /* in memory */
+    const uint64_t step = lane + (uint64_t)((down ? i + wide - 1 : i) * lane_row);
+    const uint64_t next = (uint64_t)(down ? -lane_row : lane_row);
     if (bytes == 4) {
       cellc_eight r[8];
-      EACH(k, 8)
-      r[k] = *(const cellc_eight*)(gathers ? rows[k] + (uint64_t)i * 4 : lane + (uint64_t)((i + k) * lane_row));
+      EACH(k, 8) r[k] = *(const cellc_eight*)(gathers ? rows[k] + first : step + (uint64_t)k * next);
       turn_eight(r);
-      EACH(k, 8)
-      *(cellc_eight*)(gathers ? lane + (uint64_t)((i + k) * lane_row) : rows[k] + (uint64_t)i * 4) = r[k];
+      EACH(k, 8) * (cellc_eight*)(gathers ? step + (uint64_t)k * next : rows[k] + first) = r[k];
     } else {
       cellc_four r[4];
-      EACH(k, 4)
-      r[k] = *(const cellc_four*)(gathers ? rows[k] + (uint64_t)i * 8 : lane + (uint64_t)((i + k) * lane_row));
+      EACH(k, 4) r[k] = *(const cellc_four*)(gathers ? rows[k] + first : step + (uint64_t)k * next);
       turn_four(r);
-      EACH(k, 4)
-      *(cellc_four*)(gathers ? lane + (uint64_t)((i + k) * lane_row) : rows[k] + (uint64_t)i * 8) = r[k];
+      EACH(k, 4) * (cellc_four*)(gathers ? step + (uint64_t)k * next : rows[k] + first) = r[k];
     }
   }
   for (; i < steps; ++i) EACH(k, wide)
-  move_number(bytes, gathers, lane + (uint64_t)(i * lane_row + k * bytes), rows[k] + (uint64_t)(i * bytes));
+  move_number(bytes, gathers, lane + (uint64_t)(i * lane_row + k * bytes), rows[k] + (uint64_t)i * stride);
 }
 
 /* The same of neighbours in memory: nothing has to be turned. */
@@ -105,11 +107,13 @@ INLINE void move_lanes(int bytes, int gathers, uint64_t to, const uint64_t* rows
       whole = counts[l + k] == steps;
       next &= rows[l + k] == rows[l] + (uint64_t)(k * bytes);
     }
-    if (whole && (next || stride == bytes)) {
+    if (whole && (next || stride == bytes || stride == -bytes)) {
       if (next)
         copy_lanes(gathers, lane, lane_row, rows[l], stride, steps);
+      else if (stride == bytes)
+        turn_lanes(bytes, gathers, 0, lane, lane_row, rows + l, steps);
       else
-        turn_lanes(bytes, gathers, lane, lane_row, rows + l, steps);
+        turn_lanes(bytes, gathers, 1, lane, lane_row, rows + l, steps);
       l += wide;
     } else {
       move_lane(bytes, gathers, lane, lane_row, lanes, rows[l], stride, count, counts[l]);

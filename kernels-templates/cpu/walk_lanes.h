@@ -5,7 +5,7 @@
  * at. When no sequence is left, lanes move up, and vectors that have become empty are not walked. */
 
 typedef struct cellc_walk {
-  int64_t next, lanes, active;
+  int64_t next, most, active; /* most: lanes at first */
   int64_t sequence[CELLC_MOST_LANES], steps[CELLC_MOST_LANES], done[CELLC_MOST_LANES], left[CELLC_MOST_LANES];
 } cellc_walk;
 
@@ -21,6 +21,8 @@ INLINE int64_t lanes_of(const cellc_call* c) {
   }
   EACH(r, cell->numbers.count.lane_rows)
   if (entries(c, cell->rows[cell->lane_rows[r].rows].shape) > CELLC_MOST_LANE_ENTRIES) return 0;
+  EACH(g, cell->numbers.count.gradients)
+  if (entries(c, cell->gradients[g].shape) > CELLC_MOST_LANE_ENTRIES) return 0;
   if (!cellc_lie_side_by_side(all, largest, cell->numbers.in_registers, wide, c->extent.sequences, c->extent.rows))
     return 0;
   return least((c->extent.sequences + wide - 1) / wide * wide, CELLC_MOST_LANES);
@@ -35,6 +37,10 @@ INLINE void set_lanes(const cellc_call* c, int64_t lanes) {
   section(c, CELLC_LANES)[0] = (uint64_t)lanes;
   EACH(r, c->cell->numbers.count.lane_rows)
   section(c, CELLC_LANE_STEPS)[r] = (uint64_t)lane_row_bytes(c, c->cell->lane_rows + r);
+}
+/* Steps from that at hand to the one whose row is read. */
+INLINE int64_t first_row(const cellc_call* c, const cellc_lane_rows* rows) {
+  return c->cell->rows[rows->rows].start_area < 0 ? -(int64_t)rows->back : 1;
 }
 /* By lane: the row of its next step. */
 INLINE uint64_t* places_of(const cellc_call* c, const cellc_lane_rows* rows) {
@@ -55,7 +61,11 @@ INLINE void end_lane(const cellc_call* c, cellc_walk* w, int64_t l, int32_t* sta
                               ? area(c, state->held)
                               : area(c, rows->area) + (uint64_t)((w->left[l] - 1) * lane_row_bytes(c, rows));
     if (to) give_lane(real_bytes(cell), last + (uint64_t)(l * real_bytes(cell)), lanes, to, count);
+    if (cell->numbers.count.onward)
+      give_lane(real_bytes(cell), last + (uint64_t)(l * real_bytes(cell)), lanes, area(c, cell->states[u].carried),
+                count);
   }
+  EACH(o, cell->numbers.count.onward) pass_onward(c, cell->onward + o, s, n);
   if (cell->numbers.count.histories) find_sequence(c, s);
   EACH(h, cell->numbers.count.histories) write_final_history(c, h, s, n);
   if (status) status[s] = 0;
@@ -66,10 +76,9 @@ INLINE void begin_lane(const cellc_call* c, cellc_walk* w, int64_t l, int32_t* s
   const cellc_cpu_cell* cell = c->cell;
   while (w->next < c->extent.sequences) {
     const int64_t s = w->next++, n = find_sequence(c, s);
+    begin_gradients(c, s, n);
     if (n == 0) {
-      EACH(u, cell->numbers.count.states) write_final(c, u, s, 0);
-      EACH(h, cell->numbers.count.histories) write_final_history(c, h, s, 0);
-      if (status) status[s] = 0;
+      end_sequence(c, s, 0, status);
       continue;
     }
     w->sequence[l] = s;
@@ -81,7 +90,7 @@ INLINE void begin_lane(const cellc_call* c, cellc_walk* w, int64_t l, int32_t* s
               section(c, CELLC_STARTS)[u], 0, entries(c, cell->states[u].shape), 1);
     EACH(r, cell->numbers.count.lane_rows) {
       const cellc_lane_rows* rows = cell->lane_rows + r;
-      places_of(c, rows)[l] = is_absent(c, rows->rows) ? 0 : row_at(c, rows->rows, -(int64_t)rows->back);
+      places_of(c, rows)[l] = is_absent(c, rows->rows) ? 0 : row_at(c, rows->rows, first_row(c, rows));
     }
     return;
   }
@@ -132,11 +141,24 @@ INLINE void take_inputs(const cellc_call* c, const cellc_walk* w, const cellc_la
   const uint64_t to = area(c, rows->area), *places = places_of(c, rows);
   const int64_t stride = (int64_t)section(c, CELLC_STRIDES)[rows->rows], count = entries(c, of->shape);
   const int64_t lanes = lanes_now(c);
+  int64_t inside[CELLC_MOST_LANES], l;
+  if (of->start_area >= 0) { /* the state before each step: the last one reads a start */
+    int64_t most = 0;
+    for (l = 0; l < lanes; ++l) {
+      const int ends = w->left[l] > 0 && w->left[l] == counts[l];
+      inside[l] = counts[l] - ends;
+      if (inside[l] > most) most = inside[l];
+      if (ends)
+        take_lane(of->bytes, to + (uint64_t)(inside[l] * count * lanes * of->bytes + l * of->bytes), lanes,
+                  shifted_start(c, of, w->sequence[l]), 0, count, 1);
+    }
+    take_lanes(of->bytes, to, places, inside, stride, count, lanes, most);
+    return;
+  }
   if (!rows->back) {
     take_lanes(of->bytes, to, places, counts, stride, count, lanes, steps);
     return;
   }
-  int64_t inside[CELLC_MOST_LANES], l;
   const cellc_history* history = cell->histories + rows->history;
   const int64_t depth = cellc_depth_of(&cell->outline, lengths(c), cell->areas[history->area].reaches);
   const uint64_t given_at = given(c, history->field);
@@ -157,6 +179,38 @@ INLINE void take_inputs(const cellc_call* c, const cellc_walk* w, const cellc_la
   take_lanes(of->bytes, to, places, inside, stride, count, lanes, steps);
 }
 
+/* Of a backward call: what it reads of other steps, and rows of 16 bits, come by the rows of one sequence. */
+INLINE void take_earlier_of_lanes(const cellc_call* c, const cellc_walk* w, const int64_t* counts) {
+  const cellc_cpu_cell* cell = c->cell;
+  for (int64_t l = 0; cell->numbers.count.earlier && l < lanes_now(c); ++l) {
+    if (counts[l] == 0) continue;
+    find_sequence(c, w->sequence[l]);
+    EACH(e, cell->numbers.count.earlier) {
+      const cellc_earlier* earlier = cell->earlier + e;
+      if (earlier->lane_rows < 0) continue;
+      const int64_t count = entries(c, cell->rows[earlier->rows].shape);
+      take_earlier(c, earlier, w->sequence[l], w->steps[l], w->done[l], counts[l]);
+      take_lane(real_bytes(cell), area(c, cell->lane_rows[earlier->lane_rows].area) + (uint64_t)(l * real_bytes(cell)),
+                lanes_now(c), own_row(c, earlier->rows, 0), count * real_bytes(cell), count, counts[l]);
+    }
+  }
+}
+INLINE void add_later_of_lanes(const cellc_call* c, const cellc_walk* w, const int64_t* counts) {
+  const cellc_cpu_cell* cell = c->cell;
+  for (int64_t l = 0; cell->numbers.count.later && l < lanes_now(c); ++l) {
+    if (counts[l] == 0) continue;
+    find_sequence(c, w->sequence[l]);
+    for (int64_t i = 0; i < counts[l]; ++i) EACH(k, cell->numbers.count.later) {
+        const cellc_later* later = cell->later + k;
+        const cellc_lane_rows* rows = cell->lane_rows + later->lane_rows;
+        give_lane(real_bytes(cell),
+                  area(c, rows->area) + (uint64_t)(i * lane_row_bytes(c, rows) + l * real_bytes(cell)), lanes_now(c),
+                  own_row(c, later->rows, i), entries(c, cell->rows[later->rows].shape));
+        add_later(c, later, w->sequence[l], w->steps[l], w->done[l], i);
+      }
+  }
+}
+
 /* A block of steps of all lanes. */
 INLINE void walk_block(const cellc_call* c, cellc_walk* w, int64_t steps) {
   const cellc_cpu_cell* cell = c->cell;
@@ -164,8 +218,12 @@ INLINE void walk_block(const cellc_call* c, cellc_walk* w, int64_t steps) {
   int64_t counts[CELLC_MOST_LANES], l;
   for (l = 0; l < lanes; ++l) counts[l] = least(w->left[l], steps);
   EACH(r, cell->numbers.count.lane_rows)
-  if (cell->rows[cell->lane_rows[r].rows].reads) take_inputs(c, w, cell->lane_rows + r, counts, steps);
+  if (cell->rows[cell->lane_rows[r].rows].reads && !is_absent(c, cell->lane_rows[r].rows))
+    take_inputs(c, w, cell->lane_rows + r, counts, steps);
+  take_earlier_of_lanes(c, w, counts);
   EACH(k, cell->numbers.lane_kernels) run(c, cell->numbers.first_lane_kernel + k, steps);
+  add_later_of_lanes(c, w, counts);
+  EACH(p, cell->numbers.count.products) add_product_of_lanes(c, cell->products + p, counts, lanes, w->most, steps);
   EACH(r, cell->numbers.count.lane_rows) {
     const cellc_lane_rows* rows = cell->lane_rows + r;
     const cellc_rows* of = cell->rows + rows->rows;
@@ -195,7 +253,8 @@ INLINE void walk_side_by_side(const cellc_call* c, int32_t* status) {
   int64_t l;
   int finals = 0;
   w.next = w.active = 0;
-  set_lanes(c, lanes_now(c));
+  w.most = lanes_now(c);
+  set_lanes(c, w.most);
   EACH(u, cell->numbers.count.states) {
     finals |= given(c, cell->states[u].final) != 0;
     clear(area(c, cell->lane_states[u].held), area_bytes(c, cell->areas + cell->lane_states[u].held));
@@ -204,6 +263,8 @@ INLINE void walk_side_by_side(const cellc_call* c, int32_t* status) {
   EACH(r, cell->numbers.count.lane_rows)
   if (cell->rows[cell->lane_rows[r].rows].reads)
     clear(area(c, cell->lane_rows[r].area), area_bytes(c, cell->areas + cell->lane_rows[r].area));
+  EACH(g, cell->numbers.count.gradients)
+  clear(area(c, cell->gradients[g].lane_area), area_bytes(c, cell->areas + cell->gradients[g].lane_area));
   if (cell->numbers.lane_once >= 0) run(c, cell->numbers.lane_once, 1);
   for (l = 0; l < CELLC_MOST_LANES; ++l) w.left[l] = w.done[l] = 0;
   for (;;) {
@@ -231,5 +292,10 @@ INLINE void walk_side_by_side(const cellc_call* c, int32_t* status) {
       w.left[l] = 0;
       --w.active;
     }
+  }
+  EACH(g, cell->numbers.count.gradients) {
+    const cellc_gradient* gradient = cell->gradients + g;
+    add_up_lanes((double*)area(c, gradient->area), (const double*)area(c, gradient->lane_area),
+                 entries(c, gradient->shape), w.most);
   }
 }

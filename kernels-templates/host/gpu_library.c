@@ -133,7 +133,7 @@ static int call_in_context(const cellc_module* m, const cellc_asked* a, int back
   int sum_parts[r->stages];
   cellc_driver driver;
   cellc_device device;
-  cellc_call call;
+  cellc_device_call call;
   cellc_work work;
   const int refused = cellc_driver_open(cell, m->kernels + (backward ? cellc_the_cell.kernel_count : 0), m->context,
                                         (CUstream)a->stream, &driver, &device);

@@ -24,7 +24,7 @@ typedef struct cellc_last_steps {
   int64_t sequences, steps, depth, entries, bytes, reverse;
 } cellc_last_steps;
 
-typedef struct cellc_call {
+typedef struct cellc_device_call {
   const cellc_cell* cell;
   const cellc_device* device;
   const unsigned char* arrays; /* null: memory enough for whatever is given */
@@ -40,21 +40,21 @@ typedef struct cellc_call {
   int outs_wanted;              /* any of them: those that are not given are made in the workspace */
   const cellc_reduced* reduced; /* how they are made of sums; null: of states */
   uint64_t kept;                /* what stages keep from call to call */
-} cellc_call;
+} cellc_device_call;
 
-static inline int64_t cellc_entries(const cellc_call* c, cellc_dims dims) {
+static inline int64_t cellc_entries(const cellc_device_call* c, cellc_dims dims) {
   return cellc_entries_of(&c->cell->outline, c->lengths, dims);
 }
 
 static inline int64_t cellc_type_bytes(int type) { return type == CELLC_F64 ? 8 : type == CELLC_F32 ? 4 : 2; }
 
 /* Steps of an input's or state's history. */
-static inline int64_t cellc_depth(const cellc_call* c, int symbol) {
+static inline int64_t cellc_depth(const cellc_device_call* c, int symbol) {
   return cellc_depth_of(&c->cell->outline, c->lengths, c->cell->symbols[symbol].reaches);
 }
 
 /* Device memory of the workspace. */
-static inline uint64_t cellc_take(cellc_call* c, int64_t bytes) {
+static inline uint64_t cellc_take(cellc_device_call* c, int64_t bytes) {
   const uint64_t at = c->base + (uint64_t)c->used;
   c->used += cellc_align(bytes > 0 ? bytes : 1);
   if (c->used > (int64_t)1 << 60) c->used = (int64_t)1 << 60, c->result = CELLC_TOO_LARGE;
@@ -69,13 +69,13 @@ static inline const cellc_field* cellc_find_field(const cellc_cell* cell, int ki
 }
 
 /* What the caller gave; 0: nothing. */
-static inline uint64_t cellc_given(const cellc_call* c, int kind, int id) {
+static inline uint64_t cellc_given(const cellc_device_call* c, int kind, int id) {
   const cellc_field* f = cellc_find_field(c->cell, kind, id);
   return f && c->arrays ? (uint64_t)cellc_word(c->arrays, f->word) : 0;
 }
 
 /* What stands in the struct of lengths, checked. `from` may be null. */
-static inline int cellc_read_lengths(cellc_call* c, const void* from) {
+static inline int cellc_read_lengths(cellc_device_call* c, const void* from) {
   const cellc_outline* outline = &c->cell->outline;
   cellc_extent e;
   int f;
@@ -108,7 +108,8 @@ static inline int cellc_read_lengths(cellc_call* c, const void* from) {
 
 /* Kernels of our own ------------------------------------------------------------------------------------- */
 
-static inline void cellc_launch_small(cellc_call* c, int kernel, int64_t work, const void* argument, size_t bytes) {
+static inline void cellc_launch_small(cellc_device_call* c, int kernel, int64_t work, const void* argument,
+                                      size_t bytes) {
   cellc_grid grid;
   if (c->counts || c->result || work == 0) return;
   grid.threads = 256;
@@ -119,7 +120,7 @@ static inline void cellc_launch_small(cellc_call* c, int kernel, int64_t work, c
 
 /* Little is written by a kernel, which begins before what is ahead of it on the stream has ended and lets the next one
  * do so: 1 us where clearing memory takes 2.4 (H200). */
-static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
+static inline void cellc_zero(cellc_device_call* c, uint64_t at, int64_t bytes) {
   if (bytes > (1 << 20) || (at | (uint64_t)bytes) % 4) {
     if (!c->counts && !c->result && bytes > 0) c->result = c->device->zero(c->device->self, at, bytes);
   } else {
@@ -132,7 +133,7 @@ static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
   }
 }
 
-static inline void cellc_copy_entries(cellc_call* c, uint64_t from, int from_type, int64_t from_sequence,
+static inline void cellc_copy_entries(cellc_device_call* c, uint64_t from, int from_type, int64_t from_sequence,
                                       int64_t from_step, uint64_t to, int to_type, int64_t to_sequence, int64_t to_step,
                                       int64_t sequences, int64_t steps, int64_t entries) {
   cellc_copy copy;
@@ -153,7 +154,7 @@ typedef struct cellc_rows_view {
   int direct;             /* the caller's own memory */
 } cellc_rows_view;
 
-static inline cellc_rows_view cellc_callers_rows(const cellc_call* c, int kind, int id, int64_t entries) {
+static inline cellc_rows_view cellc_callers_rows(const cellc_device_call* c, int kind, int id, int64_t entries) {
   cellc_rows_view v;
   const cellc_field* f = cellc_find_field(c->cell, kind, id);
   cellc_strides strides = {0, 0};
@@ -170,7 +171,7 @@ static inline cellc_rows_view cellc_callers_rows(const cellc_call* c, int kind, 
 }
 
 /* Rows without gaps in the workspace. */
-static inline cellc_rows_view cellc_own_rows(cellc_call* c, int64_t entries) {
+static inline cellc_rows_view cellc_own_rows(cellc_device_call* c, int64_t entries) {
   cellc_rows_view v;
   v.data = cellc_take(c, cellc_times(cellc_times(c->rows, entries), cellc_type_bytes(c->cell->running)));
   v.step = entries;
@@ -179,8 +180,8 @@ static inline cellc_rows_view cellc_own_rows(cellc_call* c, int64_t entries) {
   return v;
 }
 
-static inline void cellc_copy_rows(cellc_call* c, const cellc_rows_view* from, int from_type, const cellc_rows_view* to,
-                                   int to_type, int64_t entries) {
+static inline void cellc_copy_rows(cellc_device_call* c, const cellc_rows_view* from, int from_type,
+                                   const cellc_rows_view* to, int to_type, int64_t entries) {
   /* Rows of packed sequences lie one behind another. */
   if (c->offsets)
     cellc_copy_entries(c, from->data, from_type, 0, from->step, to->data, to_type, 0, to->step, 1, c->rows, entries);
@@ -220,7 +221,7 @@ static inline cellc_nest_array cellc_array_at(uint64_t data) {
   return a;
 }
 
-static inline void cellc_run_nests(cellc_call* c, const cellc_nests* rows, const cellc_nest_array* symbols,
+static inline void cellc_run_nests(cellc_device_call* c, const cellc_nests* rows, const cellc_nest_array* symbols,
                                    const uint64_t* states, const uint64_t* finals, const uint64_t* outs, int single) {
   cellc_nest_run run;
   int64_t bytes;
@@ -251,7 +252,7 @@ static inline void cellc_run_nests(cellc_call* c, const cellc_nests* rows, const
 }
 
 /* A cell of defaults or starts, in f64; where each out went. */
-static inline void cellc_compute_defaults(cellc_call* c, cellc_work* w, const cellc_derived* of) {
+static inline void cellc_compute_defaults(cellc_device_call* c, cellc_work* w, const cellc_derived* of) {
   int s, o;
   for (s = 0; s < of->source_count; ++s) {
     const int symbol = of->sources[s].id;
@@ -265,7 +266,7 @@ static inline void cellc_compute_defaults(cellc_call* c, cellc_work* w, const ce
 }
 
 /* A default where the caller gave nothing, for each of `times` sequences; `computed`: where it was. */
-static inline uint64_t cellc_fill_default(cellc_call* c, int symbol, int64_t times, uint64_t computed) {
+static inline uint64_t cellc_fill_default(cellc_device_call* c, int symbol, int64_t times, uint64_t computed) {
   const cellc_symbol* s = c->cell->symbols + symbol;
   const int64_t n = cellc_entries(c, s->axes);
   const uint64_t at = cellc_take(c, cellc_times(cellc_times(times, n), cellc_type_bytes(c->cell->real)));
@@ -281,7 +282,7 @@ static inline uint64_t cellc_fill_default(cellc_call* c, int symbol, int64_t tim
   return at;
 }
 
-static inline void cellc_bring_params(cellc_call* c, cellc_work* w) {
+static inline void cellc_bring_params(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int s, absent = 0;
   for (s = 0; s < cell->symbol_count; ++s) {
@@ -301,7 +302,7 @@ static inline void cellc_bring_params(cellc_call* c, cellc_work* w) {
       w->symbols[s].data = cellc_fill_default(c, s, 1, w->addresses[cell->symbols[s].default_out]);
 }
 
-static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
+static inline void cellc_bring_starts(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int s, absent = 0;
   for (s = 0; s < cell->symbol_count; ++s)
@@ -340,7 +341,7 @@ static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
 }
 
 /* Whether kernels take one of its rows after the other, whatever sequences they are of. Stages have their plans. */
-static inline int cellc_is_read_in_rows(const cellc_call* c, const cellc_work* w, int symbol) {
+static inline int cellc_is_read_in_rows(const cellc_device_call* c, const cellc_work* w, int symbol) {
   const int by = c->cell->symbols[symbol].read_by_nests;
   int k, remade = 0;
   for (k = 0; k < c->cell->stage_count && c->rows > 0; ++k)
@@ -348,7 +349,7 @@ static inline int cellc_is_read_in_rows(const cellc_call* c, const cellc_work* w
   return by == 1 || (by == 2 && remade);
 }
 
-static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
+static inline void cellc_bring_inputs(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int s;
   for (s = 0; s < cell->symbol_count; ++s) {
@@ -385,7 +386,7 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
 
 /* A delay line as kernels read it: the rows that the run writes of its state, and before them the state's start, the
  * copies that lag behind it, and what its history says, or its start again. After targets are known. */
-static inline void cellc_begin_lines(cellc_call* c, cellc_work* w) {
+static inline void cellc_begin_lines(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int line, s, u;
   for (line = 0; line < cell->symbol_count; ++line) {
@@ -420,7 +421,7 @@ static inline void cellc_begin_lines(cellc_call* c, cellc_work* w) {
 }
 
 /* What copies that lag do not have of a state's history after the run. */
-static inline void cellc_end_lines(cellc_call* c, cellc_work* w) {
+static inline void cellc_end_lines(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int line, s, u;
   for (line = 0; line < cell->symbol_count; ++line) {
@@ -450,7 +451,8 @@ static inline void cellc_end_lines(cellc_call* c, cellc_work* w) {
 }
 
 /* Where rows are written: the caller's memory where that is as kernels write it. */
-static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries, int read_by_nests) {
+static inline cellc_rows_view cellc_target_rows(cellc_device_call* c, int kind, int id, int64_t entries,
+                                                int read_by_nests) {
   cellc_rows_view v = cellc_callers_rows(c, kind, id, entries);
   const int gapless = v.step == entries && (c->sequences <= 1 || v.sequence == c->steps * entries);
   if (!v.data || c->cell->running != c->cell->storage || (read_by_nests && !gapless)) v = cellc_own_rows(c, entries);
@@ -458,7 +460,7 @@ static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id,
 }
 
 /* What did not go to the caller's memory at once. */
-static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
+static inline void cellc_deliver(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int f, u;
   cellc_end_lines(c, w);

@@ -7,7 +7,7 @@
 
 static inline void cellc_bring_adjoint_input(cellc_backward_call* b, int number) {
   const cellc_adjoint_input* input = b->of->inputs + number;
-  cellc_call* c = &b->call;
+  cellc_device_call* c = &b->call;
   const int64_t n = cellc_backward_entries(b, input->axes);
   const int type = input->stored ? c->cell->storage : c->cell->real;
   cellc_rows_view v;
@@ -117,9 +117,9 @@ static inline void cellc_sum_gradients(cellc_backward_call* b) {
 
 /* The adjoint's own call, in what is left of the workspace. */
 static inline void cellc_call_adjoint(cellc_backward_call* b) {
-  cellc_call* c = &b->call;
+  cellc_device_call* c = &b->call;
   const void* arrays = c->arrays ? b->words : 0;
-  cellc_call inner, counted;
+  cellc_device_call inner, counted;
   int64_t bytes = 0;
   memset(&inner, 0, sizeof inner);
   inner.cell = b->of->adjoint;

@@ -13,7 +13,7 @@ static inline int cellc_is_made_again(const cellc_work* w, cellc_source source) 
   return source.kind == CELLC_FROM_REMADE && w->remade[source.id] != 0;
 }
 
-static inline cellc_nest_array cellc_array_of(const cellc_call* c, const cellc_work* w, cellc_source source) {
+static inline cellc_nest_array cellc_array_of(const cellc_device_call* c, const cellc_work* w, cellc_source source) {
   cellc_nest_array a;
   switch (source.kind) {
     case CELLC_FROM_SYMBOL:
@@ -33,14 +33,14 @@ static inline cellc_nest_array cellc_array_of(const cellc_call* c, const cellc_w
   }
 }
 
-static inline void cellc_run_derived(cellc_call* c, cellc_work* w, const cellc_derived* part, uint64_t* outs,
+static inline void cellc_run_derived(cellc_device_call* c, cellc_work* w, const cellc_derived* part, uint64_t* outs,
                                      int single) {
   int s;
   for (s = 0; s < part->source_count; ++s) w->part[s] = cellc_array_of(c, w, part->sources[s]);
   cellc_run_nests(c, part->rows, w->part, 0, 0, outs, single);
 }
 
-static inline void cellc_run_whole(cellc_call* c, cellc_work* w) {
+static inline void cellc_run_whole(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   uint64_t *states = w->addresses, *outs = w->addresses + cell->update_count;
   int u, o;
@@ -49,7 +49,7 @@ static inline void cellc_run_whole(cellc_call* c, cellc_work* w) {
   cellc_run_nests(c, cell->whole.rows, w->symbols, states, w->finals, outs, 0);
 }
 
-static inline cellc_plan cellc_plan_of(const cellc_call* c, const cellc_stage_part* part, int64_t channels) {
+static inline cellc_plan cellc_plan_of(const cellc_device_call* c, const cellc_stage_part* part, int64_t channels) {
   const int solver = c->cell->solver;
   if (solver == CELLC_SOLVER_SEQUENTIAL) return cellc_sequential_plan();
   if (solver == CELLC_MUST_AUTO)
@@ -65,7 +65,7 @@ static inline cellc_plan cellc_plan_of(const cellc_call* c, const cellc_stage_pa
 
 /* How stages are run, all of them before any: the outs are made from sums where lanes make those. The same decisions
  * as a run's (runtime/cuda/launch/plan_execution.cc), on arrays that nobody looks at afterwards. */
-static inline void cellc_plan_stages(cellc_call* c, cellc_work* w) {
+static inline void cellc_plan_stages(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int k, a, r, any = 0;
   for (k = 0; k < cell->stage_count; ++k) {
@@ -93,7 +93,7 @@ static inline void cellc_plan_stages(cellc_call* c, cellc_work* w) {
   for (k = 0; k < cell->stage_count && !c->reduced; ++k) w->sum_parts[k] = 0;
 }
 
-static inline const cellc_lanes* cellc_lanes_of(const cellc_call* c, const cellc_work* w, int stage) {
+static inline const cellc_lanes* cellc_lanes_of(const cellc_device_call* c, const cellc_work* w, int stage) {
   const cellc_stage_part* part = c->cell->stages + stage;
   return w->sum_parts[stage] > 0 ? &part->summing : &part->plain;
 }
@@ -107,7 +107,7 @@ static inline int cellc_reads_rows(const cellc_source* sources, int count, int u
 }
 
 /* Lanes that walk, and whole steps, leave a state unwritten that the caller does not want, if nothing else reads it. */
-static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, int update) {
+static inline int cellc_needs_no_rows(const cellc_device_call* c, const cellc_work* w, int update) {
   const cellc_cell* cell = c->cell;
   const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
   int k, s;
@@ -131,7 +131,7 @@ static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, 
   return !c->outs_wanted || !cellc_reads_rows(after->sources, after->source_count, update);
 }
 
-static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
+static inline void cellc_bring_targets(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int u, o;
   for (u = 0; u < cell->update_count; ++u) {
@@ -192,7 +192,7 @@ static inline int cellc_find_scan(const cellc_lanes* part, const cellc_facts* fa
 /* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. Marks,
  * which are zeros again after each call, lie behind what any of them leaves: where is added to `marks`, if that is
  * given. */
-static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_work* w, int number, uint64_t* marks) {
+static inline int64_t cellc_kept_bytes(const cellc_device_call* c, const cellc_work* w, int number, uint64_t* marks) {
   const cellc_lanes* part = &c->cell->stages[number].plain; /* lanes with sums walk, and keep nothing */
   const cellc_stage* stage = part->stage;
   cellc_stage_run run;
@@ -217,7 +217,7 @@ static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_work* w,
 }
 
 /* Memory for the sums of a stage, part after part, behind those of the stages before it. */
-static inline void cellc_take_sums(cellc_call* c, const cellc_lanes* lanes, int parts, uint64_t* sums) {
+static inline void cellc_take_sums(cellc_device_call* c, const cellc_lanes* lanes, int parts, uint64_t* sums) {
   int s, p;
   for (s = 0; s < lanes->stage->sums; ++s) {
     const int64_t bytes =
@@ -228,7 +228,7 @@ static inline void cellc_take_sums(cellc_call* c, const cellc_lanes* lanes, int 
 }
 
 /* `sums`: where its parts of sums begin. The run's pointers are those of `w`. */
-static inline void cellc_describe_stage(const cellc_call* c, cellc_work* w, int number, const uint64_t* sums,
+static inline void cellc_describe_stage(const cellc_device_call* c, cellc_work* w, int number, const uint64_t* sums,
                                         cellc_stage_run* run) {
   const cellc_stage_part* part = c->cell->stages + number;
   const cellc_lanes* lanes = cellc_lanes_of(c, w, number);
@@ -270,7 +270,7 @@ static inline void cellc_describe_stage(const cellc_call* c, cellc_work* w, int 
 }
 
 /* The kernel for a run, -1: there is none; and the variant and the plan that it is. */
-static inline int cellc_kernel_for(const cellc_call* c, const cellc_lanes* lanes, const cellc_stage_run* run,
+static inline int cellc_kernel_for(const cellc_device_call* c, const cellc_lanes* lanes, const cellc_stage_run* run,
                                    const cellc_lane_axes* axes, cellc_plan* plan, cellc_variant* v) {
   const cellc_facts* facts = &c->device->facts;
   int found;
@@ -291,7 +291,7 @@ static inline int cellc_kernel_for(const cellc_call* c, const cellc_lanes* lanes
   return found;
 }
 
-static inline void cellc_launch_kernel(cellc_call* c, cellc_work* w, const cellc_stage* stage,
+static inline void cellc_launch_kernel(cellc_device_call* c, cellc_work* w, const cellc_stage* stage,
                                        const cellc_stage_run* run, const cellc_lane_axes* axes, const cellc_plan* plan,
                                        const cellc_variant* v, const cellc_scratch* at, int found) {
   cellc_grid grid;
@@ -310,7 +310,7 @@ static inline void cellc_launch_kernel(cellc_call* c, cellc_work* w, const cellc
 }
 
 /* Lanes that walk: they need no memory of their own. */
-static inline void cellc_launch_walk(cellc_call* c, cellc_work* w, const cellc_lanes* lanes,
+static inline void cellc_launch_walk(cellc_device_call* c, cellc_work* w, const cellc_lanes* lanes,
                                      const cellc_stage_run* run) {
   cellc_lane_axes axes = cellc_merge_axes(lanes->stage, run);
   cellc_plan plan = cellc_sequential_plan();
@@ -327,7 +327,7 @@ static inline void cellc_launch_walk(cellc_call* c, cellc_work* w, const cellc_l
   cellc_launch_kernel(c, w, lanes->stage, run, &axes, &plan, &v, &at, found);
 }
 
-static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, const uint64_t* sums) {
+static inline void cellc_run_stage(cellc_device_call* c, cellc_work* w, int number, const uint64_t* sums) {
   const cellc_lanes* lanes = cellc_lanes_of(c, w, number);
   const cellc_stage* stage = lanes->stage;
   cellc_stage_run run;
@@ -385,7 +385,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, con
 
 /* A scan rounds, and what later stages make of that may be any multiple of it: they read new values that follow from
  * the rows. Lanes that walk go over single steps, each from the states before it. */
-static inline void cellc_remake(cellc_call* c, cellc_work* w, int number) {
+static inline void cellc_remake(cellc_device_call* c, cellc_work* w, int number) {
   const cellc_stage_part* part = c->cell->stages + number;
   const cellc_stage* stage = part->plain.stage;
   cellc_stage_run run;
@@ -421,7 +421,7 @@ static inline void cellc_remake(cellc_call* c, cellc_work* w, int number) {
   cellc_launch_walk(c, w, &part->plain, &run);
 }
 
-static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
+static inline void cellc_run_stages(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
   uint64_t* sums = w->sums;
@@ -446,7 +446,7 @@ static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
 }
 
 /* A call without steps ends where it starts. */
-static inline void cellc_end_at_once(cellc_call* c, cellc_work* w) {
+static inline void cellc_end_at_once(cellc_device_call* c, cellc_work* w) {
   int u;
   for (u = 0; u < c->cell->update_count; ++u) {
     const int64_t all = c->sequences * cellc_entries(c, c->cell->symbols[c->cell->updates[u]].axes);
@@ -456,7 +456,7 @@ static inline void cellc_end_at_once(cellc_call* c, cellc_work* w) {
 }
 
 /* All of a call, after cellc_read_lengths. */
-static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
+static inline void cellc_go_through(cellc_device_call* c, cellc_work* w) {
   if (c->rows > 0 && !c->cell->whole.rows) {
     /* First, so that it lies where the last call of the same lengths had it, whatever arrays either was given. */
     int64_t kept = 0;
@@ -497,7 +497,7 @@ static inline cellc_facts cellc_facts_of(const cellc_cell* cell, int multiproces
 }
 
 /* What is given, before anything is made of it. */
-static inline int cellc_begin(cellc_call* c, const void* lengths, const void* arrays) {
+static inline int cellc_begin(cellc_device_call* c, const void* lengths, const void* arrays) {
   int o;
   c->arrays = (const unsigned char*)arrays;
   for (o = 0; arrays && o < c->cell->out_count; ++o)
@@ -506,12 +506,12 @@ static inline int cellc_begin(cellc_call* c, const void* lengths, const void* ar
   return c->result;
 }
 
-static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* lengths, const void* arrays,
+static inline int cellc_count_bytes(cellc_device_call* c, cellc_work* w, const void* lengths, const void* arrays,
                                     int64_t* bytes) {
   if (!bytes) return CELLC_NO_BYTES;
   c->counts = 1;
   if (!cellc_begin(c, lengths, arrays)) {
-    cellc_call other = *c;
+    cellc_device_call other = *c;
     cellc_go_through(c, w);
     /* Of any arrays: with outs, whose stages may run in another form, and without. */
     other.outs_wanted = 1;
@@ -527,7 +527,7 @@ static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* le
 
 /* 0 where everything that is needed is given, on the device, and aligned to its entries: what is not would fault there.
  */
-static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, uint64_t status) {
+static inline int cellc_check_arrays(const cellc_device_call* c, uint64_t workspace, uint64_t status) {
   int f;
   for (f = 0; f < c->cell->outline.field_count; ++f) {
     const cellc_field* field = c->cell->outline.fields + f;
@@ -545,9 +545,9 @@ static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, ui
   return CELLC_DONE;
 }
 
-static inline int cellc_run_call(cellc_call* c, cellc_work* w, const void* lengths, const void* arrays,
+static inline int cellc_run_call(cellc_device_call* c, cellc_work* w, const void* lengths, const void* arrays,
                                  uint64_t workspace, int64_t workspace_bytes, uint64_t status) {
-  cellc_call counted = *c;
+  cellc_device_call counted = *c;
   int64_t bytes = 0;
   int result;
   if (!lengths) return CELLC_NO_LENGTHS;

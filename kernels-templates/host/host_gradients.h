@@ -65,7 +65,7 @@ typedef struct cellc_backward {
 typedef struct cellc_backward_call {
   const cellc_backward* of;
   cellc_cell shell;           /* the whole cell, with the fields of the call */
-  cellc_call call;            /* on `shell`: lengths, memory, copies */
+  cellc_device_call call;     /* on `shell`: lengths, memory, copies */
   const cellc_device* device; /* whose kernels are the adjoint's, for all of the call */
   cellc_work* work;           /* of the adjoint */
   uint64_t *words, *inputs, *outs,

@@ -15,7 +15,7 @@ typedef struct cellc_shifted_rows {
   int64_t entries, back, along, depth, is_state, first;
 } cellc_shifted_rows;
 
-static inline cellc_shifted_rows cellc_shifted_in(const cellc_call* c) {
+static inline cellc_shifted_rows cellc_shifted_in(const cellc_device_call* c) {
   cellc_shifted_rows p;
   memset(&p, 0, sizeof p);
   p.offsets = c->offsets ? c->device_offsets : 0;
@@ -83,7 +83,7 @@ static inline int64_t cellc_past_bytes(const cellc_backward_call* b, const cellc
 }
 
 static inline void cellc_place_past(cellc_backward_call* b) {
-  cellc_call* c = &b->call;
+  cellc_device_call* c = &b->call;
   const int real = c->cell->real;
   int i;
   for (i = 0; i < b->of->past_count; ++i) {
@@ -110,7 +110,7 @@ static inline void cellc_place_past(cellc_backward_call* b) {
 
 /* After the adjoint, which has written the gradients of starts. */
 static inline void cellc_deliver_past(cellc_backward_call* b) {
-  cellc_call* c = &b->call;
+  cellc_device_call* c = &b->call;
   const int real = c->cell->real;
   int i;
   for (i = 0; i < b->of->past_count && !c->counts; ++i) {

@@ -82,8 +82,8 @@ static inline void cellc_add_loop(cellc_loops* to, int64_t length, int64_t left,
 }
 
 /* A table's memory, and what is to be written there. */
-static inline uint64_t cellc_table_of(cellc_call* c, cellc_offset_tables* tables, int* used, const cellc_loops* loops,
-                                      const int64_t* strides) {
+static inline uint64_t cellc_table_of(cellc_device_call* c, cellc_offset_tables* tables, int* used,
+                                      const cellc_loops* loops, const int64_t* strides) {
   cellc_offset_table* t = tables->table + (*used)++;
   int i;
   t->entries = cellc_loop_positions(loops);
@@ -93,7 +93,7 @@ static inline uint64_t cellc_table_of(cellc_call* c, cellc_offset_tables* tables
   return t->to;
 }
 
-static inline void cellc_launch_sum(cellc_call* c, const cellc_device* device, int kernel, int64_t blocks,
+static inline void cellc_launch_sum(cellc_device_call* c, const cellc_device* device, int kernel, int64_t blocks,
                                     int64_t shared, const void* argument, size_t bytes) {
   cellc_grid grid;
   memset(&grid, 0, sizeof grid);
@@ -109,9 +109,9 @@ static inline int64_t cellc_each_blocks(const cellc_device* device, int64_t coun
 }
 
 /* Adds to `into`, or `assigns` it. As runtime/cuda/launch/step_sums.cc does, with the same parts. */
-static inline void cellc_sum_steps(cellc_call* c, const cellc_device* device, const cellc_gradient_kernels* kernels,
-                                   const int* axes, const cellc_step_sum* sum, uint64_t left, uint64_t right,
-                                   uint64_t into, int assigns) {
+static inline void cellc_sum_steps(cellc_device_call* c, const cellc_device* device,
+                                   const cellc_gradient_kernels* kernels, const int* axes, const cellc_step_sum* sum,
+                                   uint64_t left, uint64_t right, uint64_t into, int assigns) {
   const int64_t real = cellc_type_bytes(c->cell->real);
   cellc_loops shared, lefts, rights, summed, repeated, m;
   cellc_offset_tables tables;

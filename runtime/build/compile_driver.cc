@@ -39,8 +39,10 @@ CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
   return compiled(emit_driver(cell, structure, driver), options);
 }
 
-CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options) {
-  return compiled(emit_backward_driver(whole, driver_options(options)), options);
+CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options, bool side_by_side) {
+  DriverOptions driver = driver_options(options);
+  driver.side_by_side = side_by_side;
+  return compiled(emit_backward_driver(whole, driver), options);
 }
 
 }  // namespace cellc

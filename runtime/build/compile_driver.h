@@ -29,6 +29,7 @@ CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
 
 /// `whole`'s gradients: `forward` runs a backward call. Its fields are those of directed_call, in that order. Throws
 /// the same, and std::invalid_argument where a length that the cell fixes is too small for it.
-CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options);
+CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options,
+                                       bool side_by_side = false);
 
 }  // namespace cellc

@@ -5,7 +5,7 @@
 
 namespace cellc {
 
-int LaggedRows::update_of(int of, int lag) const {
+int LaggingStates::update_of(int of, int lag) const {
   for (int u = 0; u < static_cast<int>(cell_.updates.size()); ++u) {
     const int s = cell_.updates[u].symbol;
     if (lag == 0 ? s == of : cell_.symbols[s].lag_of == of && cell_.symbols[s].lag == lag) return u;
@@ -13,7 +13,7 @@ int LaggedRows::update_of(int of, int lag) const {
   throw std::logic_error("lagged rows: a lag without its state");
 }
 
-LaggedRow LaggedRows::at(int update, std::int64_t step) const {
+LaggedRow LaggingStates::at(int update, std::int64_t step) const {
   const std::int64_t row = step - (lags(update) ? symbol(update).lag : 0);
   if (row >= 0) return {row, -1};
   // One step before the first is the state's own start; further back are the starts of its copies.
@@ -21,7 +21,8 @@ LaggedRow LaggedRows::at(int update, std::int64_t step) const {
   return {row, update_of(of, static_cast<int>(-1 - row))};
 }
 
-void LaggedRows::write(const std::vector<int>& updates, const BoundRun& run, std::vector<Array>& trajectories) const {
+void LaggingStates::write(const std::vector<int>& updates, const BoundRun& run,
+                          std::vector<Array>& trajectories) const {
   for (const int u : updates) {
     if (!lags(u)) continue;
     const Array& rows = trajectories[static_cast<std::size_t>(parent(u))];

@@ -15,9 +15,9 @@ struct LaggedRow {
 };
 
 /// Of an update, `back` steps before its own value after step `step`. Not of a state that lags: its own value.
-class LaggedRows {
+class LaggingStates {
  public:
-  explicit LaggedRows(const CellGraph& cell) : cell_(cell) {}
+  explicit LaggingStates(const CellGraph& cell) : cell_(cell) {}
 
   bool lags(int update) const { return symbol(update).lag_of >= 0; }
   /// The update whose rows say what this one is: the state that it is a copy of, or itself.

@@ -107,7 +107,7 @@ class SegmentSweep {
   Segments<Number> segments_;
   SegmentStates probe_, first_;  ///< first_: of a run without rows, what a segment's first step makes
   LaneSizes<Number> sizes_;
-  LaggedRows lagged_;
+  LaggingStates lagged_;
   std::int64_t deepest_lag_ = 0;
   /// A residual that is within the tolerance because of rows before its own: how large they have to be.
   struct Lenient {

@@ -331,7 +331,7 @@ struct Solver::Impl {
         sweep.write(sweep.segments().all());
         return StageOutcome{};
       });
-      LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
+      LaggingStates(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
     };
     passes.scan = [&](int k, StageData& data, std::int64_t segment) {
       const StagePlan plan{Strategy::Scan, segment, 0, ""};
@@ -476,7 +476,7 @@ struct Solver::Impl {
       }
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
-      LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
+      LaggingStates(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
       remember(warm_up, stage_count(), k, outcome.report);
       gather(report, std::move(outcome));
     }

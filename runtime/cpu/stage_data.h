@@ -66,7 +66,7 @@ class StageData {
   bool has_no_rows() const { return rows() > 0 && !trajectory(0).data(); }
   void use_trajectory(int state, Array array);
   /// Copies that lag, from the rows of their states.
-  void write_lags() { LaggedRows(cell()).write(stage_.states, run_, arrays_.trajectories); }
+  void write_lags() { LaggingStates(cell()).write(stage_.states, run_, arrays_.trajectories); }
 
   /// Segments of `length` steps, the last of a sequence shorter.
   std::vector<Segment> cut(std::int64_t length) const;

@@ -27,7 +27,8 @@ class CtypesExample : public testing::TestWithParam<std::string> {};
 
 TEST_P(CtypesExample, IsTheCommand) {
   static const std::string python = python_with("numpy");
-  if (python.empty() || kSanitized) GTEST_SKIP() << "there is no Python that has NumPy and can load the library";
+  if (python.empty() || not_to_be_loaded())
+    GTEST_SKIP() << "there is no Python that has NumPy and can load the library";
   const Outcome run = shell("CELLC_LIBRARY=" + kBuild + "/libcellc.so PYTHONPATH=" + kSource + "/examples " + python +
                             " -B " + kSource + "/tests/capi/run_ctypes_example.py " + kSource + "/dsl-examples/" +
                             GetParam() + ".cell " + kBuild + "/cellc");
@@ -41,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Files, CtypesExample,
 
 TEST(CffiHeader, IsReadAsItIs) {
   const std::string python = python_with("cffi");
-  if (python.empty() || kSanitized) GTEST_SKIP() << "there is no Python that has cffi and can load the library";
+  if (python.empty() || not_to_be_loaded()) GTEST_SKIP() << "there is no Python that has cffi and can load the library";
   const Outcome run = shell(python + " -B " + kSource + "/tests/capi/run_cffi_header.py " + kBuild + "/cellc_cffi.h " +
                             kBuild + "/libcellc.so " + kSource + "/capi/cellc.h");
   EXPECT_EQ(run.status, 0) << run.text;

@@ -15,7 +15,7 @@ const std::string kSource = CELLC_SOURCE_DIR, kBuild = CELLC_BINARY_DIR;
 
 /// Blocks: ```LANGUAGE NAME is a file, ```sh is run, ```output is what the last of those printed.
 TEST(Embedding, PageRuns) {
-  if (kSanitized) GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
+  if (const char* why = not_to_be_loaded()) GTEST_SKIP() << why;
   std::string folder = testing::TempDir() + "/cellc_embedding_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   // As if it were installed, and without what a compiler would only warn of.

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/capi/shell.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -15,9 +17,7 @@ namespace fs = std::filesystem;
 class Examples : public testing::Test {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
-#endif
+    if (const char* why = not_to_be_loaded()) GTEST_SKIP() << why;
     std::string pattern = testing::TempDir() + "/cellc_example_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;

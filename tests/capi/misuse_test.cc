@@ -181,7 +181,7 @@ TEST(Misuse, ForkedProcessesGoOnWithCallsOfEveryKind) {
 }
 
 TEST(Misuse, TheLibraryIsLoadedAndUnloaded) {
-  if (kSanitized) GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
+  if (const char* why = not_to_be_loaded()) GTEST_SKIP() << why;
   std::string pattern = testing::TempDir() + "/cellc_unload_XXXXXX";
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   const std::string program = pattern + "/program";
@@ -199,7 +199,7 @@ TEST(Misuse, TheLibraryIsLoadedAndUnloaded) {
 
 // The same of a kernel of a GPU, by a driver that does nothing: what was compiled, prepared and queued with it.
 TEST(Misuse, OnAGpuAForkedChildIsRefusedAndTheLibraryIsUnloaded) {
-  if (kSanitized) GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
+  if (const char* why = not_to_be_loaded()) GTEST_SKIP() << why;
   std::string pattern = testing::TempDir() + "/cellc_driver_XXXXXX";
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   std::filesystem::copy_file(CELLC_FAKE_DRIVER, pattern + "/libcuda.so.1");

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 struct Outcome {
@@ -19,8 +20,11 @@ inline Outcome shell(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text};
 }
 
+/// Why another program cannot load the library, null if it can: one with a sanitizer has to come behind that.
+inline const char* not_to_be_loaded() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;  // such a library cannot be loaded by a program that is not
-#else
-inline constexpr bool kSanitized = false;
+  if (!std::getenv("LD_PRELOAD"))
+    return "a program without a sanitizer loads a library with one where LD_PRELOAD has it";
 #endif
+  return nullptr;
+}

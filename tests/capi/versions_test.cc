@@ -39,7 +39,7 @@ std::vector<std::string> functions_of(const std::string& header) {
 class Versions : public testing::Test {
  protected:
   void SetUp() override {
-    if (kSanitized) GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
+    if (const char* why = not_to_be_loaded()) GTEST_SKIP() << why;
     std::string pattern = testing::TempDir() + "/cellc_versions_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;

@@ -47,7 +47,7 @@ class FaultGuard {
 
  private:
   static constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE};
-  static void handle(int signal, siginfo_t* info, [[maybe_unused]] void* context) {
+  CELLC_LEAVES_STACK static void handle(int signal, siginfo_t* info, [[maybe_unused]] void* context) {
     GridRun* const run = emulator::active_run();
     // Leaves this stack for the scheduler's where a kernel is at fault.
     // The processor's own refusals (a misaligned vector, an impossible address) come without an address.

@@ -28,7 +28,7 @@
 
 namespace cellc::emulator {
 
-void run_fiber(Fiber* fiber) { fiber->run(); }
+CELLC_LEAVES_STACK void run_fiber(Fiber* fiber) { fiber->run(); }
 
 #if defined(__x86_64__)
 
@@ -86,8 +86,8 @@ struct Fiber::Context {
     for (int i = 0; i < 3; ++i) *--slot = nullptr;  // r13, r14, r15
     inside = slot;
   }
-  void enter() { cellc_emulator_switch(&outside, inside); }
-  void exit() { cellc_emulator_switch(&inside, outside); }
+  CELLC_LEAVES_STACK void enter() { cellc_emulator_switch(&outside, inside); }
+  CELLC_LEAVES_STACK void exit() { cellc_emulator_switch(&inside, outside); }
 };
 
 #else
@@ -98,7 +98,7 @@ struct Fiber::Context {
   void* fake_outside = nullptr;
   const void* outside_bottom = nullptr;
   std::size_t outside_bytes = 0;
-  static void first(unsigned high, unsigned low) {
+  CELLC_LEAVES_STACK static void first(unsigned high, unsigned low) {
     run_fiber(reinterpret_cast<Fiber*>(std::uintptr_t(high) << 32 | low));
   }
   void prepare(char* top, Fiber* fiber) {
@@ -109,8 +109,8 @@ struct Fiber::Context {
     const auto word = reinterpret_cast<std::uintptr_t>(fiber);
     makecontext(&inside, reinterpret_cast<void (*)()>(&first), 2, unsigned(word >> 32), unsigned(word));
   }
-  void enter() { swapcontext(&outside, &inside); }
-  void exit() { swapcontext(&inside, &outside); }
+  CELLC_LEAVES_STACK void enter() { swapcontext(&outside, &inside); }
+  CELLC_LEAVES_STACK void exit() { swapcontext(&inside, &outside); }
 };
 
 #endif

@@ -540,45 +540,46 @@ namespace {
 // Functions, not lambdas: their return address is the place in the kernel.
 #define CELLC_SITE active_run()->set_site(__builtin_return_address(0))
 
-void do_yield(const char* what) {
+CELLC_LEAVES_STACK void do_yield(const char* what) {
   CELLC_SITE;
   active_run()->yield(what);
 }
-void do_preempt() {
+CELLC_LEAVES_STACK void do_preempt() {
   CELLC_SITE;
   active_run()->preempt();
 }
 void do_progress() { active_run()->progress(); }
-int do_barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate) {
+CELLC_LEAVES_STACK int do_barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate) {
   CELLC_SITE;
   return active_run()->barrier(id, threads, kind, predicate);
 }
-unsigned long long do_warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value, unsigned source) {
+CELLC_LEAVES_STACK unsigned long long do_warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
+                                              unsigned source) {
   CELLC_SITE;
   return active_run()->warp(kind, mask, value, source);
 }
 unsigned do_active_lanes() { return active_run()->active_lanes(); }
-void do_copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes) {
+CELLC_LEAVES_STACK void do_copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes) {
   CELLC_SITE;
   active_run()->copy_begin(to, from, bytes, source_bytes);
 }
 void do_copy_commit() { active_run()->copy_commit(); }
 void do_copy_wait(unsigned groups_left) { active_run()->copy_wait(groups_left); }
 void do_copy_wait_all() { active_run()->copy_wait_all(); }
-void do_cluster_arrive() {
+CELLC_LEAVES_STACK void do_cluster_arrive() {
   CELLC_SITE;
   active_run()->cluster_arrive();
 }
-void do_cluster_wait() {
+CELLC_LEAVES_STACK void do_cluster_wait() {
   CELLC_SITE;
   active_run()->cluster_wait();
 }
-void* do_of_block(void* at, unsigned rank) {
+CELLC_LEAVES_STACK void* do_of_block(void* at, unsigned rank) {
   CELLC_SITE;
   return active_run()->of_block(at, rank);
 }
 long long do_clock() { return active_run()->clock(); }
-void do_fail(const char* message) {
+CELLC_LEAVES_STACK void do_fail(const char* message) {
   CELLC_SITE;
   active_run()->fail(message);
 }

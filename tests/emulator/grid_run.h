@@ -79,25 +79,26 @@ class GridRun {
   void run();
 
   // What threads ask for: the functions of Services.
-  void yield(const char* what);
-  void preempt();
+  CELLC_LEAVES_STACK void yield(const char* what);
+  CELLC_LEAVES_STACK void preempt();
   void progress() { ++progress_; }
-  int barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate);
-  unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value, unsigned source);
+  CELLC_LEAVES_STACK int barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate);
+  CELLC_LEAVES_STACK unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
+                                             unsigned source);
   unsigned active_lanes() const;
-  void copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes);
+  CELLC_LEAVES_STACK void copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes);
   void copy_commit();
   void copy_wait(unsigned groups_left);
   void copy_wait_all();
-  void cluster_arrive();
-  void cluster_wait();
-  void* of_block(void* at, unsigned rank);
+  CELLC_LEAVES_STACK void cluster_arrive();
+  CELLC_LEAVES_STACK void cluster_wait();
+  CELLC_LEAVES_STACK void* of_block(void* at, unsigned rank);
   /// Where the running thread is: of every call above, before it.
   void set_site(const void* site) { running_->site = site; }
   long long clock() { return static_cast<long long>(++clock_); }
-  [[noreturn]] void fail(const char* message);
+  [[noreturn]] CELLC_LEAVES_STACK void fail(const char* message);
   /// From a signal handler on this thread; `site`: of the instruction. False: no emulated thread was running.
-  bool fault(int signal, const void* address, const void* site);
+  CELLC_LEAVES_STACK bool fault(int signal, const void* address, const void* site);
 
  private:
   enum class State : unsigned char { Ready, Yielded, AtBarrier, AtWarp, Exited };
@@ -156,19 +157,19 @@ class GridRun {
   void make_current(Block& block);
   bool round();             ///< false: everything has ended
   bool pass(Block& block);  ///< true: a thread could go on at once
-  void leave(State state, const char* waits_for);
+  CELLC_LEAVES_STACK void leave(State state, const char* waits_for);
   void exit_thread();
   void finish_copies(int before_group);
   bool in_shared(const void* at, std::size_t bytes) const;
   void set_error(const std::string& message);  ///< of the running thread
-  [[noreturn]] void die();
+  [[noreturn]] CELLC_LEAVES_STACK void die();
   Block* peer(const Block& of, unsigned rank) const;  ///< in its cluster; nullptr: it has ended
   bool cluster_came(const Thread& thread) const;      ///< to the barrier that the thread has arrived at
   void complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask);
   std::string place(const Thread& thread) const;
   std::string who_waits(const Block& block) const;
   std::string lines_of(const void* site) const { return job_.lines_of && site ? job_.lines_of(site) : ""; }
-  static void thread_main(void* thread);
+  CELLC_LEAVES_STACK static void thread_main(void* thread);
   bool is_behind(const Thread& thread) const;
   bool chance(unsigned of) { return random_() % of == 0; }
   template <class T>

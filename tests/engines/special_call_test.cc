@@ -53,6 +53,7 @@ TEST_P(SpecialCalls, WalkNoTable) {
   EXPECT_EQ(beside.code->assembly().find("\ncall_side_by_side") != std::string::npos,
             sequences_of(analysed.cell).has_value());
   check(compile_backward_driver(analysed.cell, options), "backward");
+  check(compile_backward_driver(analysed.cell, options, true), "backward, side by side");
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, SpecialCalls,

@@ -75,8 +75,8 @@ AotOnDevice::AotOnDevice(Gpu& gpu, const AotCell& cell) : gpu_(gpu), cell_(cell)
   };
 }
 
-cellc_call AotOnDevice::begin() {
-  cellc_call call{};
+cellc_device_call AotOnDevice::begin() {
+  cellc_device_call call{};
   call.cell = &cell_.table();
   call.device = &device_;
   return call;
@@ -84,14 +84,14 @@ cellc_call AotOnDevice::begin() {
 
 int AotOnDevice::workspace(const void* lengths, const void* arrays, std::int64_t* bytes) {
   Room room(cell_.table());
-  cellc_call call = begin();
+  cellc_device_call call = begin();
   return cellc_count_bytes(&call, &room.work, lengths, arrays, bytes);
 }
 
 int AotOnDevice::forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes,
                          GpuAddress status) {
   Room room(cell_.table());
-  cellc_call call = begin();
+  cellc_device_call call = begin();
   launched.clear();
   return cellc_run_call(&call, &room.work, lengths, arrays, workspace, bytes, status);
 }

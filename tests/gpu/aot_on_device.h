@@ -59,7 +59,7 @@ class AotOnDevice {
  private:
   struct Room;
   class Caller;
-  cellc_call begin();
+  cellc_device_call begin();
   Gpu& gpu_;
   const AotCell& cell_;
   GpuModule module_;
