@@ -214,7 +214,7 @@ TEST(Promise, HoldsWhereAScanFeedsAStage) {
 
 TEST(Promise, HoldsWhereRandomScansFeedStages) {
   Device device = open_device();
-  const generate::Seeds seeds(2);  // odd ones are calls, even ones are shipped
+  const generate::Seeds seeds(4);  // odd ones are calls, even ones are shipped
   int scans = 0;
   generate::try_seeds(
       seeds, fed_cell,
