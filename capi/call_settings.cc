@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "capi/guard.h"
 #include "runtime/strategy/written_plan.h"
@@ -13,7 +14,13 @@ namespace {
 
 thread_local const CallSettings* current = nullptr;
 
+constexpr std::size_t kFirstOptions = offsetof(cellc_call_options, deterministic);
+
 }  // namespace
+
+cellc_call_options read_call_options(const cellc_call_options* given) {
+  return given ? sized(given, cellc_call_options{}, kFirstOptions, "the options of the call") : cellc_call_options{};
+}
 
 CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kernel, bool forward,
                            const cellc_report* report)
@@ -36,6 +43,7 @@ CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kern
   if (!forward && (!as_kernel || o.verify))
     throw Misuse(
         "solver, plan, iterations and verify are of forward calls: what they say holds for the forward cell alone");
+  if (o.deterministic && forward && kernel.on_gpu) solve.repeat_bits = true;
   if (o.solver) {
     const auto strategy = strategy_named(o.solver);
     if (!strategy) throw Misuse(fmt::format("solver '{}': expected {}", o.solver, strategy_names()));

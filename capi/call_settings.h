@@ -7,6 +7,9 @@
 
 namespace cellc::capi {
 
+/// A caller's; null: none is asked for.
+cellc_call_options read_call_options(const cellc_call_options* given);
+
 struct CallSettings {
   /// Throws Misuse and RequestError. `forward`: the call has strategies of its own. `report`: of the call, or null.
   CallSettings(const cellc_call_options& options, const CompiledCell& kernel, bool forward, const cellc_report* report);
@@ -19,7 +22,7 @@ struct CallSettings {
   SolveOptions solve;             ///< of a forward call
   std::optional<Strategy> named;  ///< by the options
   bool planned = false;           ///< by the options
-  bool as_kernel = true;          ///< `solve` is the kernel's but for the tolerance
+  bool as_kernel = true;          ///< on a CPU `solve` is the kernel's but for the tolerance
   bool verify = false;
   RunControl control;
   bool controls = false;   ///< somebody asks, or has threads

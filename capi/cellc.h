@@ -143,6 +143,11 @@ typedef struct {
    * for it (errors like those of f32), "f32", "tf32", "bf16", "storage" (as rows are stored, where that has 16 bits;
    * gradients and tangents then by bf16 where that is bf16, otherwise by tf32). f64 and CPUs keep their arithmetic. */
   const char* products;
+  /* Not 0: on a GPU a forward call that is made again gives the same bits, whatever else runs there. Plans then follow
+   * from shapes alone, and calls where channels are few or states remember for long take longer
+   * (docs/notes/cuda-strategies.md has what is promised, and what it costs). Calls of a CPU, gradients and tangents
+   * repeat theirs without it. */
+  int deterministic;
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);
@@ -502,6 +507,7 @@ typedef struct {
    * more tasks than `threads`. */
   void (*run_tasks)(void* pool, void (*task)(void* data, int number), void* data, int tasks);
   void* pool;
+  int deterministic; /* not 0: as in cellc_options, of this call; 0: as the kernel */
 } cellc_call_options;
 
 CELLC_API void cellc_call_options_init_sized(cellc_call_options* options, size_t size);

@@ -94,11 +94,7 @@ cellc_status compile_request(cellc_kernel* handle, cellc_request r) {
   CompiledCell& k = opened(handle);
   const UseHostMemory memory(k.own_memory());
   const CallDirection direction = direction_named(r.direction);
-  cellc_call_options none{};
-  none.size = sizeof none;
-  CallSettings settings(
-      sized(r.options ? r.options : &none, cellc_call_options{}, sizeof none, "the options of the call"), k,
-      direction == CallDirection::Forward, nullptr);
+  CallSettings settings(read_call_options(r.options), k, direction == CallDirection::Forward, nullptr);
   settings.verify = settings.controls = false;
   r.report = nullptr;
   r.forward_status = nullptr;

@@ -41,7 +41,8 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr,
                                            nullptr,
-                                           nullptr};
+                                           nullptr,
+                                           0};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
 constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan);
 
@@ -109,6 +110,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (options.max_iterations > 0) kernel->solve.max_iterations = options.max_iterations;
   kernel->solve.repair = options.no_repair == 0;
   kernel->solve.check_scans = options.trust_scans == 0;
+  kernel->solve.repeat_bits = options.deterministic != 0;
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->hash = hash_of(kernel->analysed.source.text());

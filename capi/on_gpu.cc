@@ -78,7 +78,7 @@ std::shared_ptr<CallPool> GpuKernel::make_pool(const CallShape& shape, const Sol
 std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) { return make_pool(shape, solve_); }
 
 GpuKernel::Wish GpuKernel::wish_of(const SolveOptions& solve) {
-  Wish wish{solve.solver, solve.tolerance, solve.max_iterations, solve.fixed_iterations, {}};
+  Wish wish{solve.solver, solve.tolerance, solve.max_iterations, solve.fixed_iterations, {}, solve.repeat_bits};
   for (const StagePlan& stage : solve.plan) wish.plan.emplace_back(stage.strategy, stage.segment, stage.burn_in);
   return wish;
 }

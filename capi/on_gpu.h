@@ -70,6 +70,7 @@ class GpuKernel {
     int max_iterations = 0;
     std::optional<int> fixed_iterations;
     std::vector<std::tuple<Strategy, std::int64_t, std::int64_t>> plan;  ///< by stage, where pinned
+    bool repeat_bits = false;
     bool operator==(const Wish&) const = default;
   };
   static Wish wish_of(const SolveOptions& solve);

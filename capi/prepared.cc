@@ -206,10 +206,7 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
   std::optional<CallSettings> settings;
   // On a GPU a call goes as its kernel does; with options in the kernel's workspaces in the place of its own.
   if (r.options || (by_sequence && !call.on_gpu)) {
-    cellc_call_options none{};
-    none.size = sizeof none;
-    settings.emplace(sized(r.options ? r.options : &none, cellc_call_options{}, sizeof none, "the options of the call"),
-                     k, direction == CallDirection::Forward, r.report);
+    settings.emplace(read_call_options(r.options), k, direction == CallDirection::Forward, r.report);
     if (!call.on_gpu) settings->go_step_by_step();
   }
   if (by_sequence || (settings && !settings->by_driver)) {

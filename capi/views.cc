@@ -306,9 +306,7 @@ cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
     const cellc_request r = sized(request, cellc_request{}, offsetof(cellc_request, options), "the request");
     const CompiledCell& k = opened(kernel);
     std::optional<CallSettings> settings;
-    if (r.options)
-      settings.emplace(sized(r.options, cellc_call_options{}, sizeof(cellc_call_options), "the options of the call"), k,
-                       r.direction == CELLC_FORWARD, r.report);
+    if (r.options) settings.emplace(read_call_options(r.options), k, r.direction == CELLC_FORWARD, r.report);
     status = apply(kernel, r, settings ? &*settings : nullptr);
   });
   return outcome == CELLC_OK ? status : outcome;

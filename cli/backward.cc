@@ -23,6 +23,7 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
   const auto recompute = [&](const SolveOptions& solve) {
     SolveOptions again;
     again.tolerance = r.solve.tolerance;
+    again.repeat_bits = r.solve.repeat_bits;
     const auto run = [&](auto&& backward, const SolveOptions& how) {
       gradients = backward.run(r.binding.run, cotangents, again, how, report.solve);
       report.run_ms = backward.run_ms();

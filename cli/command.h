@@ -42,7 +42,7 @@ struct DataOptions : CellOptions {
   std::optional<double> tolerance;
   std::vector<std::string> absolute_tolerances;  ///< "X", or "NAME=X"
   std::string products = "3xtf32";               ///< on a GPU
-  bool reverse = false;
+  bool reverse = false, deterministic = false;
   int threads = 0;
 };
 
@@ -68,7 +68,7 @@ struct BuildOptions : CellOptions {
   std::vector<std::string> dims;
   std::optional<std::int64_t> length;
   std::string products;  ///< empty: 3xtf32 on a GPU
-  bool backward = false;
+  bool backward = false, deterministic = false;
 };
 
 struct CheckOptions : CellOptions {

@@ -195,6 +195,7 @@ int command_bench(const BenchOptions& options) {
   solve.tolerance = options.tolerance;
   take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
   solve.products = products_asked(options.products);
+  solve.repeat_bits = options.deterministic;
   std::vector<BenchedDevice> devices;
   // Rows are seen as they come, but for one solver alone: where no device has it there is a message and no table.
   std::string text;

@@ -201,6 +201,7 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.products = products_asked(options.products.empty() ? "3xtf32" : options.products);
   request.derive = derive_hooks();
   request.backward = options.backward;
+  request.deterministic = options.deterministic;
   BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
   if (built.library) built.bytes = link_shared(compile_library(*built.library), name);
   const nlohmann::json facts = {{"arch", built.architectures},

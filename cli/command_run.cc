@@ -75,6 +75,7 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   solve.tolerance = options.tolerance;
   take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
   solve.products = products_asked(options.products);
+  solve.repeat_bits = options.deterministic;
   solve.repair = !options.no_repair;
   if (options.max_iterations) solve.max_iterations = *options.max_iterations;
   if (options.fixed_iterations) solve.fixed_iterations = *options.fixed_iterations;

@@ -17,7 +17,8 @@ std::optional<TunedPlan> tuned_plan(const CellGraph& cell, const Structure& stru
                                     const std::string& cache_directory, const Gpu* gpu) {
   const bool free = solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
                     !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
-  if (!free || cache_directory.empty()) return std::nullopt;
+  // What was measured is another choice where it is measured again.
+  if (!free || cache_directory.empty() || (gpu && solve.repeat_bits)) return std::nullopt;
   const TunedFor what = tuned_for(cell, structure, binding, gpu ? "cuda" : "cpu",
                                   gpu ? gpu->facts().name : cpu_and_threads(binding.run.threads), solve.tolerance);
   return TunedPlans(cache_directory).find(what, structure.stages.size());
@@ -34,6 +35,7 @@ void run_following(const FollowingRequest& request, const char* option, const st
   solve.solver = strategy_asked(solver, {"auto"}, option);
   solve.tolerance = request.solve.tolerance;
   solve.products = request.solve.products;
+  solve.repeat_bits = request.solve.repeat_bits;
   if (tuned && !tuned->stages.empty()) {
     SolveOptions pinned = solve;
     pinned.plan = tuned->stages;

@@ -191,6 +191,13 @@ void add_data_options(CLI::App* command, DataOptions& options) {
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }
 
+void add_deterministic(CLI::App* command, bool& deterministic) {
+  command->add_flag(
+      "--deterministic", deterministic,
+      "the same bits each time also on a GPU; slower where channels are few or states remember for long.\n"
+      "Runs on a CPU, gradients and tangents repeat theirs without it");
+}
+
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
   add_data_options(command, options);
@@ -204,6 +211,7 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->transform(whole_number(0, kMostIterations));
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
       ->transform(whole_number(0, kMostIterations));
+  add_deterministic(command, options.deterministic);
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
   command
@@ -254,6 +262,7 @@ void add_bench(CLI::App& app, BenchOptions& options) {
   add_data_options(command, options);
   command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
   command->add_option("--solver", options.solver, strategy_names({"all", "auto"}));
+  add_deterministic(command, options.deterministic);
   command->footer("Solvers:\n" + strategy_meanings());
   add_repeats(command, options.repeats);
 }
@@ -295,6 +304,7 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("--products", options.products,
                       "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32,\n"
                       "bf16 or storage, as of cellc run");
+  add_deterministic(command, options.deterministic);
   command->add_flag("--backward", options.backward,
                     "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote");
 }

@@ -74,6 +74,7 @@ static inline void cellc_plan_stages(cellc_device_call* c, cellc_work* w) {
     int64_t channels = 1;
     for (a = 0; a < stage->channels; ++a) channels = cellc_times(channels, c->lengths[stage->channel_axes[a]]);
     w->plans[k] = cellc_plan_of(c, part, channels);
+    if (stage->repeats) cellc_repeat_plan(w->plans + k);
     if (k + 1 < cell->stage_count && !cellc_leaves_no_residual(&part->facts, stage->scans, w->plans + k))
       w->plans[k] = cellc_sequential_plan();
     /* More steps than lanes go over singly. */

@@ -388,6 +388,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->bad + run->sequences * 8);
     cellc_put32(&out, plan->learns ? -1 : plan->measures_slope ? 1 : 0);
     cellc_put32(&out, grid.cyclic);
+    cellc_put32(&out, stage->repeats);
     cellc_end(&out);
   }
   return out.size;

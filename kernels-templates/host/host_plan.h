@@ -10,6 +10,7 @@
 enum {
   CELLC_STAGE_STEPS_MOST = 8, /* steps that a warp stages at once: segments are multiples of it */
   CELLC_SHORTEST = 64,        /* steps below which cutting gains less than it costs */
+  CELLC_FIRST_RUN_UP = 64,    /* steps that a first call starts early, at least: kFirstRunUp of segments.cuh */
   CELLC_ROUNDS = 8,           /* of repair, unless the caller allows fewer: kPlannedRounds of segmented.cuh */
   /* Threads of a multiprocessor that keep memory busy: with twice as many, longer run-ups cost more than the
    * latency that they hide. */
@@ -108,6 +109,13 @@ static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const
     plan.eager = 1;
   }
   return plan;
+}
+
+/* The plan of calls that have the same bits each time: that of a first call, as what others have learned would be
+ * another one. */
+static inline void cellc_repeat_plan(cellc_plan* plan) {
+  if (plan->learns && plan->burn_in < CELLC_FIRST_RUN_UP) plan->burn_in = CELLC_FIRST_RUN_UP;
+  plan->learns = 0;
 }
 
 /* Whether a plan leaves no residual that a later stage would see: a walk, exact maps in a single pass (`scans`: the

@@ -40,7 +40,7 @@ typedef struct cellc_stage {
   int storage_bytes, real_bytes;
   int sums, summed;        /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
   int bases;               /* before the terms as many of what a sum begins with, where sums are outs; else 0 */
-  int repeats;             /* scans have the same bits in every run */
+  int repeats;             /* the same bits in every run, and nothing learned */
   int outs, accumulated;   /* others of the last are outs, which nobody reads; behind those, outs that are added up */
   int outer, outer_summed; /* the last of its sums run along so many outermost channels instead (outer_sums.cuh) */
   int for_run;             /* kernels are compiled for the run that asks: variants may be of its lengths alone */

@@ -5,12 +5,14 @@
 
 namespace cellc {
 
-/// Which boundaries are off: marked for the tail, or written down where nothing is repaired.
-CELLC_DEVICE void mark_off(SegmentWork& work, long long tile) {
+/// Which boundaries are off: marked for the tail, or, after the last round (`notes`), written down where nothing is
+/// repaired. How many of this thread.
+CELLC_DEVICE unsigned mark_off_in(SegmentWork& work, long long tile, bool notes) {
+  unsigned many = 0;
   CELLC_UNROLL(1)
   for (int v = 0; v < kWidth; ++v) {
     const long long own = tile * kTile + work.thread * kWidth + v;
-    if (own >= work.count) return;
+    if (own >= work.count) break;
     const Lane lane = resolve(work.lanes, own);
     work.run.off[own] = 0;
     if (lane.segment == 0 || work.first_step(lane) >= lane.steps) continue;
@@ -25,10 +27,18 @@ CELLC_DEVICE void mark_off(SegmentWork& work, long long tile) {
     const Real r = work.judge(lane, from, to, work.run.tolerance, all).residual;
     if (r <= work.run.tolerance) continue;
     work.run.off[own] = 1;
-    if (work.run.repairs) continue;
+    ++many;
+    if (work.run.repairs || !notes) continue;
     atomicMin(work.run.first_bad + lane.sequence, static_cast<unsigned long long>(work.first_step(lane)));
     atomicMax(work.run.residual + lane.sequence, __float_as_uint(static_cast<float>(r)));
   }
+  return many;
+}
+/// Of all tiles. Called from two places, and compiled once.
+CELLC_APART unsigned mark_off(SegmentWork& work, long long tiles, bool notes) {
+  unsigned many = 0;
+  for (long long tile = work.warp; tile < tiles; tile += work.warps) many += mark_off_in(work, tile, notes);
+  return many;
 }
 
 /// The first segment from `s` on that is marked in a chain of this tile.

@@ -8,9 +8,10 @@ namespace cellc {
 /// What one warp runs with transitions. One piece of code serves all three: what is not there is neither
 /// compiled nor fetched.
 enum class LanePass {
-  First,  ///< the first sweep, where the last call's data did not forget
-  Again,  ///< segments whose start is off, from their new start until they merge with what stands there
-  Look,   ///< which those would be: nothing runs
+  First,   ///< the first sweep, where the last call's data did not forget
+  Again,   ///< segments whose start is off, from their new start until they merge with what stands there
+  Look,    ///< which those would be: nothing runs
+  Decide,  ///< which they are, where that is `ordered`: before any of them runs
 };
 
 template <class Cell>
@@ -54,8 +55,9 @@ CELLC_DEVICE bool is_off(SegmentWork& work, LanePass pass, int round, const Lane
                          Real left) {
   Real end[Step::kStates], began[Step::kStates];
   // What has been checked need not be checked again unless either side has run since. (The neighbour may run now,
-  // too, and say so already: then the next pass checks.)
-  const bool fresh = round == 0 || work.run.off[own - work.lanes.channels] == static_cast<unsigned>(round) ||
+  // too, and say so already: then the next pass checks. Where nobody runs now, nobody can tell who did.)
+  const bool fresh = round == 0 || work.run.ordered ||
+                     work.run.off[own - work.lanes.channels] == static_cast<unsigned>(round) ||
                      work.run.off[own] == static_cast<unsigned>(round);
   bool open = false, moved = false, far = false, leans = false;
   CELLC_UNROLL()
@@ -74,7 +76,10 @@ CELLC_DEVICE bool is_off(SegmentWork& work, LanePass pass, int round, const Lane
   }
   if (pass == LanePass::Look) return open;
   // Who leans on others is looked at again, as if it had run.
-  if (open || leans || round == 0) work.run.off[own] = open || leans ? round + 1 : 0;
+  if (pass == LanePass::Decide)
+    work.run.off[own] = open;
+  else if (open || leans || round == 0)
+    work.run.off[own] = open || leans ? round + 1 : 0;
   if constexpr (kHermite) {
     if (round == 0 && !work.multistarted) {
       Runs& runs = work.run.runs[own];
@@ -108,14 +113,19 @@ CELLC_DEVICE void carried(SegmentWork& work, LanePass pass, int round, long long
     open[v] = pass == LanePass::First && real;
     left[v] = work.run.tolerance;
     if (pass == LanePass::First || !real || lane[v].segment == 0) continue;
-    // What is promised is the step from the neighbour's end, wherever the next run would start.
-    left[v] = may_stay.at(work.growth_of(own + v - work.lanes.channels));
-    open[v] = is_off(work, pass, round, lane[v], own + v, tolerance, left[v]);
+    if (work.run.ordered && pass == LanePass::Again) {
+      left[v] = may_stay.least;  // the neighbour's growth changes as it runs
+      open[v] = work.run.off[own + v] != 0;
+    } else {
+      // What is promised is the step from the neighbour's end, wherever the next run would start.
+      left[v] = may_stay.at(work.growth_of(own + v - work.lanes.channels));
+      open[v] = is_off(work, pass, round, lane[v], own + v, tolerance, left[v]);
+    }
     many += open[v];
   }
   if (pass != LanePass::First) {
     ran += many;
-    if (pass == LanePass::Look || !__any_sync(0xffffffffu, many)) return;
+    if (pass == LanePass::Look || pass == LanePass::Decide || !__any_sync(0xffffffffu, many)) return;
   }
 
   const long long first = work.first_step(lane[0]), last = work.last_step(lane[0]);

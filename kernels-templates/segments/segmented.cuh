@@ -13,6 +13,9 @@
 //   tail     what rounds do not settle is walked along its chain, through segment after segment, until it merges
 //
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
+// Where bits are to be those of every call (`ordered`), a round first decides which segments run again, and then they
+// do: otherwise each looks as it comes, at neighbours that may or may not have run.
+//
 // Nothing returns to the host to decide. All blocks work together from the first barrier on, or else one does it all
 // (gather of preamble.cuh).
 //
@@ -96,7 +99,8 @@ struct Marks {
 };
 
 /// How chains are cut among the threads of a block: into so many parts that each is one batch of boundaries at most,
-/// and so many that all blocks have some; otherwise whole rows of memory.
+/// and so many that all blocks have some; otherwise whole rows of memory. Of all blocks, also where one goes on alone:
+/// what maps round to depends on how they are cut.
 struct Shares {
   int group, parts;  ///< chains of a block, and the parts of each
 };
@@ -132,6 +136,9 @@ CELLC_DEVICE void repair(SegmentWork& work, unsigned misses, unsigned slower, in
   Control* const control = run.control;
   Tally* const of = work.of;
   const long long tiles = (work.count + kTile - 1) / kTile;
+  if (run.ordered && sweeps) work.sum(0);
+  // Of those before some may only have lost their patience.
+  if (run.ordered && sweeps) misses = work.sum(mark_off(work, tiles, false));
   work.sparse = sweeps && 16ll * misses < work.count;
   auto pass = LanePass::First;
   int round = 0;
@@ -154,8 +161,13 @@ CELLC_DEVICE void repair(SegmentWork& work, unsigned misses, unsigned slower, in
     } else {
       // The one place from which lanes are run with transitions: each would be a copy of the walk.
       unsigned expand = 0;
-      const unsigned own = all_tiles<kRows>(
-          work, pass, round, burn_in, pass == LanePass::Again && round < run.eager ? Real(0) : run.tolerance, expand);
+      const Real left = pass != LanePass::Look && round < run.eager ? Real(0) : run.tolerance;
+      const unsigned own = all_tiles<kRows>(work, pass, round, burn_in, left, expand);
+      if (pass == LanePass::Decide) {
+        work.sum(0);
+        pass = LanePass::Again;
+        continue;
+      }
       if (pass == LanePass::Again && round == 0) work.count_in(&of->expanding, expand);
       if (pass == LanePass::First) {
         active = work.gather<true>(own);
@@ -191,12 +203,12 @@ CELLC_DEVICE void repair(SegmentWork& work, unsigned misses, unsigned slower, in
         for (long long tile = work.warp; tile < tiles; tile += work.warps) keep_sizes(work, tile);
         work.sum(0);
       }
-      const Shares shares = shares_of(run.lanes, work.active_blocks.size);
+      const Shares shares = shares_of(run.lanes, gridDim.x);
       compose<Transitions>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)),
                            shares.group, shares.parts);
-      pass = LanePass::Again;
+      pass = run.ordered ? LanePass::Decide : LanePass::Again;
     } else {
-      for (long long tile = work.warp; tile < tiles; tile += work.warps) mark_off(work, tile);
+      mark_off(work, tiles, true);
       if (!run.repairs) break;
       work.sum(0);
       mark();
@@ -261,7 +273,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
       slower = work.gather<true>(own);
       if (!work.active_blocks.size) return;
       mark();
-      const Shares shares = shares_of(run.lanes, work.active_blocks.size);
+      const Shares shares = shares_of(run.lanes, gridDim.x);
       const ResidualBudget none{run.tolerance, Real(0), Real(0)};  // nothing stands yet
       compose<Transitions>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
       work.sum(0);

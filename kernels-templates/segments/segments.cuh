@@ -34,6 +34,7 @@ struct Segmented {
   unsigned* residual;             ///< by sequence: bits of a float, the largest of those; starts as zero
   int measures_slope;             ///< the first sweep carries P: 0, 1; -1: as the last call found
   int cyclic;                     ///< inputs and states are a little more than the second-level cache holds
+  int ordered;                    ///< whatever decides on rows has come to an end before: bits are those of every call
 };
 
 /// Steps that a first call starts early, at least. A few too many cost less than a single repair.

@@ -46,6 +46,7 @@ class Kernel:
         tolerance: float,
         max_iterations: int,
         repair: bool,
+        deterministic: bool,
     ) -> None: ...
     @property
     def finals(self) -> tuple[str, ...]: ...

@@ -32,6 +32,7 @@ def compile(
     tolerance: float | None = None,
     max_iterations: int | None = None,
     repair: bool = True,
+    deterministic: bool = False,
     cache: bool | str | os.PathLike[str] = True,
 ) -> Cell:
     """Compiles a cell from a file, or from its text.
@@ -50,6 +51,9 @@ def compile(
     tolerance: of what is solved by iterations; None: that of the dtype.
     max_iterations: before repair begins.
     repair: False leaves what has not converged as it is, with a ConvergenceWarning.
+    deterministic: True has a GPU give the same bits each time a forward run is made again, which costs where channels are
+        few or states remember for long. Runs on tensors do where torch.use_deterministic_algorithms(True) asks for it.
+        Runs on a CPU, and derivatives, repeat theirs without it.
     cache: where compiled code is kept. True: $CELLC_CACHE_DIR, or cellc in the user's cache; False: nowhere.
 
     Raises CellError, with the line and a caret, where the text is wrong, FileNotFoundError, OptionError, DeviceError.
@@ -66,6 +70,7 @@ def compile(
             "tolerance": _positive("tolerance", tolerance),
             "max_iterations": int(_positive("max_iterations", max_iterations)),
             "repair": repair,
+            "deterministic": deterministic,
         },
         None if dtype is None else dtype_number(dtype),
         device,
@@ -128,9 +133,9 @@ class Cell:
         self._dtype = dtype
         self._device = device
         self._lock = threading.Lock()
-        self._kernels: dict[tuple[int, str], Any] = {}
+        self._kernels: dict[tuple[int, str, bool], Any] = {}
         first = _core.Kernel(given, is_file=is_file, dtype=dtype or 0, device=device or "cpu", **options)
-        self._first = self._kernels[dtype or 0, device or "cpu"] = first
+        self._first = self._kernels[dtype or 0, device or "cpu", False] = first
         self._data: dict[str, Any] | None = None
         arrays = first.arrays()
 
@@ -226,15 +231,18 @@ class Cell:
                 return dtype
         return 0
 
-    def _kernel(self, dtype: int, device: str) -> Any:
-        kernel = self._kernels.get((dtype, device))
+    def _kernel(self, dtype: int, device: str, deterministic: bool = False) -> Any:
+        """deterministic: whatever the options say, which a CPU need not be told."""
+        deterministic = deterministic and device != "cpu" and not self._options.get("deterministic")
+        kernel = self._kernels.get((dtype, device, deterministic))
         if kernel is not None:
             return kernel
         with self._lock:
-            kernel = self._kernels.get((dtype, device))
+            kernel = self._kernels.get((dtype, device, deterministic))
             if kernel is None:
-                kernel = _core.Kernel(self.source, is_file=False, dtype=dtype, device=device, **self._options)
-                self._kernels[dtype, device] = kernel
+                options = {**self._options, "deterministic": True} if deterministic else self._options
+                kernel = _core.Kernel(self.source, is_file=False, dtype=dtype, device=device, **options)
+                self._kernels[dtype, device, deterministic] = kernel
             return kernel
 
     # Derivatives -----------------------------------------------------------------------------------------------

@@ -39,14 +39,15 @@ def _call(
     offsets: Optional[Tensor],
     length: Optional[int],
 ) -> Call:
-    made = FUNCTIONS[function]
+    made, deterministic = FUNCTIONS[function], function % 2 == 1
     keys, lead = _order(function, names)
     if offsets is None:
-        call = made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals)
+        call = made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals, deterministic)
         if operator_library.LOADED:
             _core.know_call(function, names, finals, reverse, length, call.tensor_call)
         return call
-    return made._call(keys, tensors, lead, {}, (None, length, made.sizes or None, offsets, reverse), finals)
+    lengths = (None, length, made.sizes or None, offsets, reverse)
+    return made._call(keys, tensors, lead, {}, lengths, finals, deterministic)
 
 
 # By hand, and not as torch.library.custom_op does it, which costs a call 25 µs more.

@@ -1,7 +1,8 @@
 """Cells as functions of tensors, with gradients: ``f = cellc.torch.function(cell)``, ``y = f(x=x, W=W).h``.
 
 Tensors are read and written where they are, without copies wherever their rows are contiguous. On a GPU work is queued on
-the current stream, and nobody waits for it. Gradients flow to every input, param, start and history that requires one;
+the current stream, and nobody waits for it; where torch.use_deterministic_algorithms(True) was called, the same call gives the
+same bits there. Gradients flow to every input, param, start and history that requires one;
 forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
 gradients (create_graph=True); those of a GPU, and third derivatives, are refused.
 """
@@ -29,7 +30,9 @@ from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, device_name, make
 
 __all__ = ["Function", "function"]
 
-FUNCTIONS: list[Any] = []  # by number, for operators; a graph may outlive every name of one, so they stay
+# By number, for operators; a graph may outlive every name of one, so they stay. Each is there twice: under an odd number
+# runs are deterministic.
+FUNCTIONS: list[Any] = []
 
 
 def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Function:
@@ -185,7 +188,7 @@ class Function:
         self._calls: dict[Any, Call] = {}
         self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
         self.number = len(FUNCTIONS)
-        FUNCTIONS.append(self)
+        FUNCTIONS.extend((self, self))
         # torch.compile knows these, and not tuples of ours.
         self._plain_results = namedtuple("Results", cell._results._fields, rename=True)
         self._plain_finals = namedtuple("Finals", cell._finals._fields, rename=True)
@@ -214,11 +217,12 @@ class Function:
         if is_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         names, given, constants, lead, requires_grad = sort_tensors(named, self._inputs)
+        deterministic = lead >= 0 and given[lead].is_cuda and torch.are_deterministic_algorithms_enabled()
         if lead >= 0 and not constants and offsets is None and _are_numbers(sizes):
-            call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final)
+            call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final, deterministic)
         else:
             lengths = (batch, length, sizes, offsets, reverse)
-            call = self._call(names, given, lead, constants, lengths, return_final)
+            call = self._call(names, given, lead, constants, lengths, return_final, deterministic)
         if requires_grad and is_grad_enabled() or forward_ad._current_level >= 0:
             results = _Run.apply(call, *given)
         else:
@@ -245,7 +249,8 @@ class Function:
             given.append(value if isinstance(value, torch.Tensor) else torch.tensor(value))
         if offsets is not None and not isinstance(offsets, torch.Tensor):
             offsets = torch.tensor(offsets)
-        results = torch.ops.cellc.forward(given, self.number, ",".join(names), return_final, reverse, offsets, length)
+        number = self.number + 1 if torch.are_deterministic_algorithms_enabled() else self.number
+        results = torch.ops.cellc.forward(given, number, ",".join(names), return_final, reverse, offsets, length)
         count = len(self.rows)
         rows = self._plain_results(*results[:count])
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
@@ -278,16 +283,17 @@ class Function:
         sizes: Mapping[str, int] | None,
         reverse: bool,
         finals: bool,
+        deterministic: bool,
     ) -> Call:
         """Without offsets, of tensors alone: one for all that are alike."""
         axes = tuple(sizes.items()) if sizes else None
-        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals)
+        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals, deterministic)
         call = self._calls.get(key)
         if call is None:
             if len(self._calls) >= 256:  # of lengths that are told, there may be many
                 self._calls.clear()
             lengths = (batch, length, dict(sizes) if sizes else None, None, reverse)
-            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals)
+            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals, deterministic)
         return call
 
     def _call(
@@ -298,6 +304,7 @@ class Function:
         constants: dict[str, Any],
         lengths: tuple[Any, ...],
         finals: bool,
+        deterministic: bool,
     ) -> Call:
         """lead: of the tensors, which has the dtype of storage: an input, where there is one, as params may have a wider
         one; -1: there are no tensors."""
@@ -313,7 +320,7 @@ class Function:
         if dtype is None:
             expected = "float32, float64, float16 or bfloat16"
             raise DTypeError(f"argument '{name}' is {first.dtype}; expected {expected}", name)
-        kernel = self.cell._kernel(dtype, device_name(device))
+        kernel = self.cell._kernel(dtype, device_name(device), deterministic)
         return Call(self, kernel, maker_on(device), names, constants, lengths, finals)
 
     def __reduce__(self) -> Any:

@@ -37,6 +37,7 @@ Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& giv
   options.tolerance = given.tolerance;
   options.max_iterations = given.max_iterations;
   options.no_repair = given.repair ? 0 : 1;
+  options.deterministic = given.deterministic ? 1 : 0;
   dtype_ = given.dtype;
   steps_suffice_ = given.solver.empty() || given.solver == "auto" || given.solver == "sequential";
   on_gpu_ = given.device.rfind("cuda", 0) == 0;

@@ -42,7 +42,7 @@ struct KernelOptions {
   std::string cell, device, cpu, solver, products, cache;  ///< empty: not given
   int dtype = CELLC_F32, threads = 0, max_iterations = 0;
   double tolerance = 0;
-  bool repair = true;
+  bool repair = true, deterministic = false;
 };
 
 class Recipes;

@@ -60,6 +60,28 @@ def test_whole_graphs(gru, dynamic):
     assert counter.frame_count <= (1 if dynamic else 2)
 
 
+def test_graphs_know_the_deterministic_mode(gru):
+    """One graph for each, by the function's number."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(lambda g: gru(g).h, backend=backend, fullgraph=True)
+    given = tensors_for(gru, grad=False)
+    expected = gru(given).h
+    for mode in (False, True, False):
+        torch.use_deterministic_algorithms(mode)
+        try:
+            assert torch.equal(compiled(given), expected)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    calls = [[node for node in g.graph.nodes if "cellc.forward" in str(node.target)] for g in graphs]
+    assert [[node.args[1] for node in nodes] for nodes in calls] == [[gru.number], [gru.number + 1]]
+    assert gru.number % 2 == 0
+
+
 def test_modules():
     torch.manual_seed(0)
     rnn = Recurrence(EXAMPLES / "01_para_gru.cell", 6, d=4, num_layers=2, bidirectional=True, options={"cache": False})

@@ -62,6 +62,24 @@ def test_gradients_have_the_same_bits_every_time(gru, shape):
         assert all(torch.equal(a, b) for a, b in zip(first, again))
 
 
+@pytest.mark.parametrize("stem, shape", [("08_gilr", (1, 100000, 8)), ("01_para_gru", (1, 20000, 8)), ("13_s6", (2, 20000, 3))])
+def test_forward_runs_have_the_same_bits_every_time(stem, shape):
+    """In the deterministic mode, beside other kernels too."""
+    function = cellc.torch.function(EXAMPLES / f"{stem}.cell", cache=False)
+    given = {name: t.cuda() for name, t in given_to(function, *shape, np.float32).items()}
+    side, busy = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda")
+    torch.use_deterministic_algorithms(True)
+    try:
+        first = [t.clone() for t in function(given)]
+        for i in range(20):
+            with torch.cuda.stream(side):
+                for _ in range(i):
+                    torch.cos(busy)
+            assert all(torch.equal(a, b) for a, b in zip(first, function(given)))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_work_is_queued_on_the_current_stream(gru):
     given = {name: t.cuda() for name, t in given_to(gru, 8, 2048, 256, np.float32).items()}
     expected = gru(given).h

@@ -250,6 +250,40 @@ def test_deterministic_algorithms(gru):
         assert all(torch.equal(a, b) and not a.isnan().any() for a, b in zip(found[0], again))
 
 
+@pytest.mark.parametrize("asked, mode, expected", [(False, False, False), (False, True, True), (True, False, True)])
+def test_what_a_gpu_is_asked_for(monkeypatch, asked, mode, expected):
+    """There need be none: what its kernel would be compiled with."""
+    function = cellc.torch.function(EXAMPLES / "01_para_gru.cell", cache=False, deterministic=asked)
+
+    class Compiled(Exception):
+        pass
+
+    def compiled(*_, device, deterministic, **others):
+        raise Compiled(device, deterministic)
+
+    with torch._subclasses.FakeTensorMode():
+        on_gpu = {name: torch.empty(t.shape, device="cuda:0") for name, t in tensors_for(function).items()}
+    monkeypatch.setattr(cellc.cell._core, "Kernel", compiled)
+    torch.use_deterministic_algorithms(mode)
+    try:
+        for offsets in (None, [0, 5]):
+            given = on_gpu if offsets is None else {n: t[0] if t.dim() == 3 else t for n, t in on_gpu.items()}
+            with pytest.raises(Compiled) as asked_for:
+                function(given, offsets=offsets)
+            assert asked_for.value.args == ("cuda:0", expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_modes_have_kernels_of_their_own(monkeypatch):
+    cell = cellc.compile(EXAMPLES / "01_para_gru.cell", cache=False)
+    monkeypatch.setattr(cellc.cell._core, "Kernel", lambda *_, **options: (options["device"], options["deterministic"]))
+    for _ in range(2):
+        assert cell._kernel(0, "cuda:0", True) == ("cuda:0", True)
+        assert cell._kernel(0, "cuda:0") == ("cuda:0", False)
+    assert cell._kernel(0, "cpu", True) is cell._first
+
+
 def test_only_what_requires_it(gru):
     given = tensors_for(gru, grad=False)
     assert not gru(given).h.requires_grad

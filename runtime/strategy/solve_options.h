@@ -70,6 +70,9 @@ struct SolveOptions {
   /// On a GPU: scans look at the rows that start from composed maps, and walk where those were rounded by more than the
   /// tolerance, or say so where nothing is to be repaired. docs/notes/device-scan.md has what it costs.
   bool check_scans = true;
+  /// On a GPU: the same call gives the same bits again, whatever else runs there. docs/notes/cuda-strategies.md has
+  /// how, and what that costs. A CPU's calls do anyway.
+  bool repeat_bits = false;
   std::vector<StagePlan> plan;  ///< by stage, where pinned
   Products products = Products::Tf32x3;
   WideProducts wide_products = WideProducts::WherePaid;

@@ -303,6 +303,25 @@ TEST_F(CallOptions, OfABackwardCall) {
   run([](auto& o) { o.verify = 1; }, CELLC_WRONG_USAGE);
 }
 
+// A CPU's calls have the same bits each time, so that asking for it changes nothing and refuses nothing.
+TEST_F(CallOptions, DeterministicIsNothingNewOnACpu) {
+  const cellc_shape shape = shape_of(kChannels, 2, 300);
+  for (const char* solver : {"auto", "newton", "segmented"}) {
+    cellc_kernel* kernel = kernel_of(kSlow, solver);
+    const Made plain = call(kernel, shape, [](auto&) {});
+    const Made asked = call(kernel, shape, [](auto& o) { o.deterministic = 1; });
+    EXPECT_EQ(asked.status, CELLC_OK);
+    EXPECT_EQ(asked.arrays.memory, plain.arrays.memory) << solver;
+    EXPECT_EQ(asked.plan, plain.plan) << solver;
+  }
+  // Options of who does not know of it.
+  cellc_kernel* kernel = kernel_of(kSlow, "auto");
+  const Made shorter = call(kernel, shape, [](auto& o) { o.size = offsetof(cellc_call_options, deterministic); });
+  EXPECT_EQ(shorter.status, CELLC_OK);
+  const Made none = call(kernel, shape, [](auto& o) { o.size = offsetof(cellc_call_options, pool); });
+  EXPECT_EQ(none.status, CELLC_WRONG_USAGE);
+}
+
 TEST_F(CallOptions, AfterCompilingAheadNothingIsCompiled) {
   for (const char* file : {"01_para_gru", "06_sru", "02_para_lstm", "03_gru"}) {
     SCOPED_TRACE(file);

@@ -185,6 +185,51 @@ TEST_F(ControlsOnGpu, DerivativesHaveTheSameBitsInAnyOrder) {
   }
 }
 
+// Forward calls do where they are asked to, of a kernel or of a call, prepared ones too.
+TEST_F(ControlsOnGpu, ForwardCallsHaveTheSameBitsWhereTheyAreAskedTo) {
+  const char* const text = "cell linear[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = (1 - 0.0001*a*a)*h + x\n}\n";
+  const std::int64_t lengths[] = {4};
+  const cellc_shape shape = shape_of(lengths, 1, 6500);
+  cellc_kernel* const same = compile(text, "cuda", [](cellc_options& o) { o.deterministic = 1; });
+  cellc_kernel* const any = compile(text, "cuda", [](cellc_options&) {});
+  cellc_options kept;
+  cellc_options_init(&kept);
+  ASSERT_EQ(cellc_kernel_options(same, &kept), CELLC_OK);
+  EXPECT_EQ(kept.deterministic, 1);
+  cellc_call_options asked = no_options();
+  asked.deterministic = 1;
+  struct Way {
+    const char* name;
+    cellc_kernel* kernel;
+    const cellc_call_options* options;
+    bool prepared, repeats;
+  };
+  std::vector<Bytes> first;
+  for (const Way& way : {Way{"kernel", same, nullptr, false, true}, Way{"call", any, &asked, false, true},
+                         Way{"prepared", same, nullptr, true, true}, Way{"prepared call", any, &asked, true, true},
+                         Way{"neither", any, nullptr, false, false}}) {
+    emulator_->set_seed(0);
+    Ready call(way.kernel, CELLC_FORWARD, shape, *emulator_);
+    call.options = way.options;
+    cellc_call* const prepared = way.prepared ? prepare(way.kernel, shape) : nullptr;
+    bool differs = false;
+    for (std::uint64_t seed = 0; seed <= 3; ++seed) {
+      emulator_->set_seed(seed);
+      call.clear();
+      ASSERT_EQ(call.again(prepared, nullptr), CELLC_OK) << way.name << ": " << cellc_last_error();
+      if (first.empty()) first = call.written();
+      differs = differs || call.written() != first;
+    }
+    EXPECT_EQ(differs, !way.repeats) << way.name;
+  }
+  emulator_->set_seed(0);
+  // Derivatives do without being asked, and may be.
+  cellc_kernel* const slow = compile(kSlow, "cuda", [](cellc_options& o) { o.solver = "segmented"; });
+  Ready back(slow, CELLC_BACKWARD, shape_of(kLengths, 1, 100), *emulator_);
+  back.options = &asked;
+  EXPECT_EQ(back.again(nullptr, nullptr), CELLC_OK) << cellc_last_error();
+}
+
 TEST_F(ControlsOnGpu, ACancelledCaptureLeavesTheKernelAsItWas) {
   const cellc_shape shape = shape_of(kLengths, 2, 200);
   cellc_kernel* kernel = kernel_of(kSlow, CELLC_F64, "segmented");

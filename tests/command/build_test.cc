@@ -405,6 +405,27 @@ TEST_F(CommandBuild, ProductsAreThoseAskedFor) {
   EXPECT_EQ(kernels_in().find("#define CELLC_PRODUCTS_"), std::string::npos);
 }
 
+// Kernels are the same; the tables say that scans wait.
+TEST_F(CommandBuild, DeterministicIsOfTheTables) {
+  const auto built = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"build", example("09_gilr_lstm.cell"), "--target", "cuda-source", "-o", "a.cu"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = cellc(all);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return bytes("a.cu");
+  };
+  const std::string plain = built({}), same = built({"--deterministic"});
+  ASSERT_EQ(plain.size(), same.size());
+  int differ = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    if (plain[i] == same[i]) continue;
+    ++differ;
+    EXPECT_EQ(plain[i], '0');
+    EXPECT_EQ(same[i], '1');
+  }
+  EXPECT_EQ(differ, 2);  // of two stages
+}
+
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed

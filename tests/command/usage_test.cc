@@ -139,6 +139,8 @@ TEST_F(CommandUsage, JsonWhateverTheStatus) {
   const std::vector<std::pair<int, std::vector<std::string>>> cases = {
       {0, {"inspect", gru, "--json"}},
       {0, {"run", gru, "--random", "1", "--dim", "d=3", "--length", "4", "--json"}},
+      {0,
+       {"run", gru, "--random", "1", "--dim", "d=3", "--length", "4", "--json", "--device", "cpu", "--deterministic"}},
       {0, {"check", gru, "--json"}},
       {1, {"inspect", path("none.cell"), "--json"}},
       {1, {"run", gru, "--json"}},

@@ -137,6 +137,13 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   return plan;
 }
 
+void repeat_bits(CudaPlan& plan) {
+  cellc_plan numbers = host_plan(plan);
+  cellc_repeat_plan(&numbers);
+  plan.plan.burn_in = numbers.burn_in;
+  plan.learns = numbers.learns;
+}
+
 void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest, const SolveOptions& options) {
   plan.plan.reason = pinned.reason;
   if (!plan.fixed) plan.rounds = std::max(plan.rounds, most_rounds(options));

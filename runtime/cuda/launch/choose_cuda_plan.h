@@ -51,6 +51,9 @@ int most_rounds(const SolveOptions& options);
 CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
                           const SolveOptions& options);
 
+/// The same, so that calls have the same bits each time (cellc_repeat_plan).
+void repeat_bits(CudaPlan& plan);
+
 /// Parameters of a strategy as a plan names them, in place of its own: segments (but those of one step) and run-ups in
 /// whole stages, the next longer ones. What the report then says is what ran. Without a segment the strategy's own
 /// parameters stay, but for rounds, of which there are as many as in the run whose plan it is. `longest`: steps of a

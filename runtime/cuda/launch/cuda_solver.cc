@@ -39,7 +39,7 @@ struct CudaSolver::Impl {
   std::vector<std::optional<FusedStage>> summed;       ///< by stage, where it has sums in its lanes
   std::vector<std::unique_ptr<StageProgram>> summing;  ///< those, as programs; else null
   const std::optional<AccumulatedOuts> outs_in_lanes;
-  bool repeats_bits;                                       ///< of scans, in every run
+  bool repeats_bits;                                       ///< in every run, whatever is asked for
   std::vector<std::optional<StageCells>> with_outs;        ///< by stage, where its lanes can make outs
   std::vector<std::unique_ptr<StageProgram>> making_outs;  ///< those, as programs; else null
   std::vector<std::unique_ptr<StageProgram>> remaking;  ///< by stage, over single steps, where later ones ask for that
@@ -143,13 +143,19 @@ struct CudaSolver::Impl {
           staged->stages[k].remade.empty()
               ? nullptr
               : std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source, derive));
-      for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
-        if (program && repeats_bits) program->repeat_bits();
       // Forward runs and shipped code have the same kernels.
       if (summing[k] && outs_in_lanes) summing[k]->compile_for_runs();
       if (making_outs[k] && !outs_in_lanes) making_outs[k]->compile_for_runs();
     }
     forget_nests();
+    repeat_scans();
+  }
+
+  bool repeats() const { return repeats_bits || solve.repeat_bits; }
+  void repeat_scans() {
+    for (auto* programs : {&stages, &making_outs})
+      for (auto& program : *programs)
+        if (program) program->repeat_bits(repeats());
   }
 
   void forget_nests() {
@@ -229,7 +235,8 @@ struct CudaSolver::Impl {
           with_outs[0]->before.cell.outs.empty() && with_outs[0]->sum_outs.size() == cell.outs.size();
     r.card = gpu.facts();
     r.solve = solve;
-    r.observed = observed;
+    r.repeats = repeats();
+    if (!r.repeats) r.observed = observed;
     r.rows = arrays.rows;
     r.longest = arrays.longest;
     r.on_device = on_device;
@@ -269,7 +276,9 @@ struct CudaSolver::Impl {
       observed.assign(observed.size(), {});
       given_up.clear();
     }
-    if (options.solver == Strategy::Auto && options.plan.empty() && unrelaxed.empty()) unrelaxed = given_up;
+    const bool looks_back = !repeats_bits && !options.repeat_bits;
+    if (options.solver == Strategy::Auto && options.plan.empty() && unrelaxed.empty() && looks_back)
+      unrelaxed = given_up;
     wanted = run.wanted;
     outs_wanted = on_device;
     for (std::size_t o = 0; o < cell.outs.size(); ++o) outs_wanted = outs_wanted || wanted.out(o);
@@ -394,6 +403,7 @@ struct CudaSolver::Impl {
     if (options.products != solve.products) plan_of_steps.reset();
     compiled_ahead = false;
     solve = options;
+    repeat_scans();
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
     const std::vector<CudaPlan> before = std::move(execution.stages);
     reserved = false;
@@ -588,10 +598,13 @@ struct CudaSolver::Impl {
         else
           remaking[k]->run(single_steps(k), CudaPlan(), tolerance, stream);
         return;
-      case PassKind::Relaxed:
-        relaxations.of(k)->run(arrays, product_factors(solve.products, dtype), solve, tolerance,
+      case PassKind::Relaxed: {
+        SolveOptions options = solve;
+        options.repeat_bits = repeats();
+        relaxations.of(k)->run(arrays, product_factors(solve.products, dtype), options, tolerance,
                                execution.relaxation_worth, stream);
         return;
+      }
       case PassKind::Stepped:
         stepped.of(k).run(arrays, product_factors(solve.products, dtype), solve.wide_products, stream);
         return;

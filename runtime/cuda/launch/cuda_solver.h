@@ -27,8 +27,8 @@ class CudaSolver {
   ~CudaSolver();
   CudaSolver(CudaSolver&&) noexcept;
 
-  /// Of derivatives: scans have the same bits in every run, which costs up to half where channels are few and nothing
-  /// where they abound. Of an adjoint (`outs_in_lanes`) that goes without saying. Before all else.
+  /// Of derivatives: the same bits in every run, as SolveOptions::repeat_bits has it of others. Of an adjoint
+  /// (`outs_in_lanes`) that goes without saying. Before all else.
   void repeat_bits();
 
   /// From host arrays to host arrays: upload, launch, report, download. Throws as Solver::run. What is timed

@@ -65,6 +65,7 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
     plan = forced_cuda_plan(stage, facts.shape, r.card, plan.plan.strategy, solve);
     plan.plan.reason = reason;
   }
+  if (r.repeats) repeat_bits(plan);
   if (!plan.fixed && !solve.fixed_iterations) plan.rounds = std::min(plan.rounds, most_rounds(solve));
   plan.repairs = solve.repair && !solve.fixed_iterations;
   return plan;

@@ -75,6 +75,7 @@ struct ExecutionRequest {
   SolveOptions solve{};
   std::vector<Observed> observed{};  ///< by stage, of earlier calls of this shape; empty: none
   std::int64_t rows = 0, longest = 0;
+  bool repeats = false;  ///< calls are to have the same bits each time
   /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
   /// no residual, or they read its new values as they were made again.
   bool on_device = false;

@@ -118,7 +118,7 @@ std::vector<CacheState> RelaxationOnGpu::caches() const {
 }
 
 /// The shape of a run of what is left: sequences as they are, and how far back its inputs are known.
-void RelaxationOnGpu::prepare_inner(const CudaRunArrays& arrays, double tolerance) {
+void RelaxationOnGpu::prepare_inner(const CudaRunArrays& arrays, double tolerance, bool repeats) {
   const CellGraph& cell = relaxed_.relaxed.cell;
   BoundRun run;
   run.sizes = arrays.bound.sizes;
@@ -136,6 +136,7 @@ void RelaxationOnGpu::prepare_inner(const CudaRunArrays& arrays, double toleranc
   }
   SolveOptions options;
   options.tolerance = tolerance / 8;
+  options.repeat_bits = repeats;
   inner_.prepare(run, options);
 }
 
@@ -312,7 +313,7 @@ void RelaxationOnGpu::run(CudaRunArrays& arrays, ProductFactors factors, const S
     gpu_.zero(now[i], arrays.bytes_of_rows(axes), stream);
   }
   const std::vector<GpuAddress> wanted = now;
-  prepare_inner(arrays, tolerance);
+  prepare_inner(arrays, tolerance, options.repeat_bits);
   make_fixed_sums(arrays, stream);
   RelaxationProgress progress(options, tolerance, report_, worth);
   // Not of a number of iterations that is asked for, whose last must be one of the map that is.

@@ -55,7 +55,7 @@ class RelaxationOnGpu {
   ProductPrograms& products() { return factors_ == asked_ ? coarse_ : fine_; }
   bool refine(CudaRunArrays& arrays, GpuStream stream);
   void make_fixed_sums(CudaRunArrays& arrays, GpuStream stream);
-  void prepare_inner(const CudaRunArrays& arrays, double tolerance);
+  void prepare_inner(const CudaRunArrays& arrays, double tolerance, bool repeats);
   void place_inner(const CudaRunArrays& arrays, const std::vector<GpuAddress>& into);
   void place_first_finals(const CudaRunArrays& arrays, GpuStream stream);
   NestRun reading(const CudaRunArrays& arrays, const DerivedCell& cell, const std::vector<GpuAddress>& iterate) const;

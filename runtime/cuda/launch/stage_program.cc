@@ -147,6 +147,11 @@ struct TransitionRule {
   return c;
 }
 
+void StageProgram::repeat_bits(bool repeats) {
+  repeats_ = repeats;
+  for (const std::unique_ptr<Code>& c : codes_) c->tables.stage.repeats = repeats;
+}
+
 StageProgram::Parts StageProgram::parts(const std::map<AxisId, std::int64_t>& sizes) {
   const Code& c = code(sizes);
   return {&c.step, &c.step_with_transition, &c.tables.stage, &c.alike};

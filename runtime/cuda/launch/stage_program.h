@@ -84,9 +84,8 @@ class StageProgram {
                const SourceText* source, DeriveHooks derive = {}, const StageCells* carried = nullptr);
   ~StageProgram();
 
-  /// Of stages of gradients: scans have the same bits in every run, which costs where channels are few. Before all
-  /// else.
-  void repeat_bits() { repeats_ = true; }
+  /// The same bits in every run, which costs where channels are few or rounds many. No kernel is another one for it.
+  void repeat_bits(bool repeats);
   /// Kernels are compiled when a run asks for them, and may be of its lengths alone; else they are to be shipped.
   /// Before all else.
   void compile_for_runs() { for_run_ = true; }

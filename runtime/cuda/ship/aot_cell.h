@@ -33,6 +33,8 @@ struct ShipRequest {
   DeriveHooks derive = {};
   bool with_sums = false;  ///< the cell is an adjoint: kernels that bring its inputs and sum over steps, too
   bool with_past = false;  ///< and those for gradients of what is read at a lag
+  /// Calls have the same bits each time (SolveOptions::repeat_bits); those of adjoints do in any case.
+  bool repeat_bits = false;
 };
 
 /// Row kernels of a cell, or of a part that has no states.

@@ -88,6 +88,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.solver = request.solver;
   ship.factors = product_factors(request.products, request.dtype);
   ship.derive = request.derive;
+  ship.repeat_bits = request.deterministic;
   ship.card = least_card(result.architectures);
   ship.prefix = request.name.empty() ? build_name(cell, {to_string(request.dtype), true, ship.lengths, request.length})
                                      : request.name;

@@ -30,7 +30,8 @@ struct CudaBuildRequest {
   Strategy solver = Strategy::Auto;
   Products products = Products::Tf32x3;
   DeriveHooks derive = {};
-  bool backward = false;  ///< gradients too
+  bool backward = false;       ///< gradients too
+  bool deterministic = false;  ///< calls have the same bits each time
 };
 
 struct BuiltCuda {
