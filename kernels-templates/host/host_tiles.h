@@ -64,18 +64,19 @@ enum {
   CELLC_WIDE_THREADS = 384, /* of a block that multiplies (product_ring.cuh) */
   CELLC_WIDE_SLOTS = 8,     /* at most */
   /* The matrix is made ready in every run, as params may have changed: of 1024 by 1024 that takes 8 us, where 4096 rows
-   * win 38 us of 16-bit factors and 106 of 3xTF32. */
+   * win 38 us of 16-bit factors and 106 of 3xTF32. Of 64 columns of 1024 terms it takes 3 to 6, where 16384 rows win 9
+   * to 34. */
   CELLC_WIDE_ROWS = 4096,
-  CELLC_WIDE_LEAST = 128 /* columns and terms */
+  CELLC_WIDE_COLUMNS = 16,
+  CELLC_WIDE_TERMS = 64,
+  CELLC_WIDE_PRODUCTS = 1 << 28 /* of a row's term and a matrix's entry */
 };
-/* Of a row's term and a matrix's entry. Below it preparing costs what is won. */
-static const int64_t cellc_wide_products_least = (int64_t)1 << 31;
 
 static inline int64_t cellc_wide_tiles(const CELLC_PRODUCT* a, int64_t rows) {
   return cellc_divide_up(a->width, CELLC_WIDE_TILE) * cellc_divide_up(rows, CELLC_WIDE_TILE) * a->batch;
 }
 
-/* Whether a product of so many rows at a time runs by them. They make any; these pay. With fewer tiles than
+/* Whether a product of so many rows at a time runs by them. They make any; these pay. With much fewer tiles than
  * multiprocessors mma.sync has smaller ones. Where `operand_stride` or `depth` is no whole copy, numbers come from
  * memory one at a time, which has not been measured. The operand's address says nothing here: when memory is counted it
  * need not be known. */
@@ -83,10 +84,10 @@ static inline int cellc_is_wide(const cellc_wide_products* wide, const CELLC_PRO
                                 int64_t multiprocessors) {
   if (!wide || rows <= 0 || a->width <= 0 || a->batch <= 0) return 0;
   if (wide->always) return 1;
-  return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_LEAST && a->depth >= CELLC_WIDE_LEAST &&
+  return rows >= CELLC_WIDE_ROWS && a->width >= CELLC_WIDE_COLUMNS && a->depth >= CELLC_WIDE_TERMS &&
          ((a->operand_stride | a->depth) & (wide->neighbours - 1)) == 0 &&
-         cellc_wide_tiles(a, rows) >= multiprocessors &&
-         rows * a->batch >= cellc_wide_products_least / (a->width * a->depth);
+         8 * cellc_wide_tiles(a, rows) >= 7 * multiprocessors &&
+         rows * a->batch >= CELLC_WIDE_PRODUCTS / (a->width * a->depth);
 }
 
 /* Memory of the matrix as those kernels read it. */
