@@ -2,7 +2,7 @@
 //
 //   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[,n…][;B,T,d…] [REPEATS [DTYPE [SOLVER [PRODUCTS]]]]]
 //
-// DTYPE: f32, f64 or bf16, of what the forward run stores; the backward run's arrays are of the arithmetic.
+// DTYPE: f32, f64, bf16 or f16, of what the forward run stores; the backward run's arrays are of the arithmetic.
 //
 // d, n…: lengths of the header's axes in order; those that are not named are as long as the last one.
 // `more`: what the backward run keeps on the device beside inputs, states, cotangents and gradients, in per cent of
@@ -221,13 +221,26 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
   std::fflush(stdout);
 }
 
+template <class Value>
+Value known(const std::optional<Value>& value, const std::string& name) {
+  if (!value) throw std::runtime_error(fmt::format("\"{}\" is unknown", name));
+  return *value;
+}
+
+Dtype dtype_named(const std::string& name) {
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16})
+    if (to_string(dtype) == name) return dtype;
+  throw std::runtime_error(fmt::format("\"{}\" is no dtype", name));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    fmt::print(stderr,
-               "usage: {} CELL READ WRITTEN [B,T,d[,n...][;B,T,d...] [REPEATS [f32|f64|bf16 [SOLVER [PRODUCTS]]]]]\n",
-               argv[0]);
+    fmt::print(
+        stderr,
+        "usage: {} CELL READ WRITTEN [B,T,d[,n...][;B,T,d...] [REPEATS [f32|f64|bf16|f16 [SOLVER [PRODUCTS]]]]]\n",
+        argv[0]);
     return 2;
   }
   const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
@@ -257,11 +270,8 @@ int main(int argc, char** argv) {
       }
       if (shape.lengths.empty()) throw std::runtime_error(fmt::format("\"{}\" is no shape B,T,d", one));
       bench(*gpu, cell, shape, std::atof(argv[2]), std::atof(argv[3]), std::atoi(argument(5, "20").c_str()),
-            argument(6, "f32") == "f64"    ? Dtype::F64
-            : argument(6, "f32") == "bf16" ? Dtype::BF16
-                                           : Dtype::F32,
-            strategy_named(argument(7, "auto")).value_or(Strategy::Auto),
-            products_named(argument(8, "3xtf32")).value_or(Products::Tf32x3));
+            dtype_named(argument(6, "f32")), known(strategy_named(argument(7, "auto")), argument(7, "auto")),
+            known(products_named(argument(8, "3xtf32")), argument(8, "3xtf32")));
     }
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}: {}\n", argv[0], e.what());

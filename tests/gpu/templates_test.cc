@@ -150,6 +150,17 @@ extern "C" __global__ void stub_kernel(float* to) {
        "product_ring.cuh"},
       ""}},
     {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, ""}},
+    {"wgmma.cuh", {{"tensor_parts.cuh"}, R"(
+extern "C" __global__ void stub_kernel(float* to) {
+  cellc::WideSums sums = {};
+  cellc::wide_fence();
+  cellc::wide_multiply<cellc::WideFactors::Tf32>(sums, cellc::LeftPart{}, cellc::columns_at(to), false, nullptr);
+  cellc::wide_wait<0>();
+  to[threadIdx.x] = sums[0][0];
+}
+)"}},
+    {"product_ring.cuh",
+     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh", "wgmma.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {
   cellc::Lane lane[cellc::kWidth];
@@ -329,7 +340,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentWork work(run, shared);
   work.begin_call(1, 0);
-  cellc::mark_off(work, 0);
+  cellc::mark_off(work, 0, true);
   work.sum(cellc::walk_chains<true>(work));
 }
 )"}},
