@@ -44,6 +44,9 @@ struct EmitOptions {
   bool even_rows = false;
   /// Where all lanes of a call fit into one vector, a second loop over time keeps states and params in registers.
   bool one_vector = false;
+  /// Every step begins with the states that the row before it has in given rows, not with what the step before made:
+  /// the same step, about rows that somebody else wrote.
+  bool from_given = false;
   std::string functions = "cellc.kernel";  ///< kernel N is the function of this name and ".N"
 };
 

@@ -206,6 +206,7 @@ class DriverEmitter {
         return {CELLC_AREAS, t_.states[id].spare};
       case SlotKind::StateOld:
         return {CELLC_OLDS, slot.id};
+      case SlotKind::StateGiven:
       case SlotKind::ChunkRow:
       case SlotKind::ChunkStep:
         break;

@@ -25,7 +25,7 @@ KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& op
       functions_(functions),
       f64_(options.storage == Storage::F64),
       wide_(options.vector_bits / (f64_ ? 64 : 32)) {
-  for (std::size_t u = 0; u < plan.cell.updates.size() && !plan.options.narrow_storage; ++u)
+  for (std::size_t u = 0; u < plan.cell.updates.size() && !plan.options.narrow_storage && !options.from_given; ++u)
     if (plan.state_kernel[u] == kernel && plan.cell.symbols[plan.cell.updates[u].symbol].axes.empty())
       held_[static_cast<int>(u)];
   if (held_.size() > kMostHeld) held_.clear();
@@ -148,6 +148,9 @@ std::string KernelEmitter::base(const Home& home) {
   }
   throw std::logic_error("emit: no such place");
 }
+
+/// The rows in which a step's states are old ones of the next.
+SlotKind KernelEmitter::next_old() const { return options_.from_given ? SlotKind::StateGiven : SlotKind::StateRow; }
 
 /// A state of one number: what the next step reads of it is a register, which no store has to reach memory for.
 bool KernelEmitter::is_held(const Home& home) const { return home.place == Place::StateOld && held_.contains(home.id); }
@@ -324,7 +327,7 @@ KernelEmitter::Motion KernelEmitter::carried_rows() {
     const std::string old = slot(SlotKind::StateOld, state);
     const bool narrow = plan_.options.narrow_storage;
     const std::string written =
-        narrow ? fmt::format("%new.{}.row", state) : row(SlotKind::StateRow, row_of(state), SlotKind::StateStep);
+        narrow ? fmt::format("%new.{}.row", state) : row(next_old(), row_of(state), SlotKind::StateStep);
     put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}, %step.next ]", old, written, before));
     if (!narrow) continue;
     // Two buffers by turns; the first old state stays where the caller has it.
@@ -392,8 +395,8 @@ KernelEmitter::Motion KernelEmitter::computed_rows() {
       put(fmt::format("{0}.row = select i1 %t.odd, ptr {1}, ptr {0}", fresh_state, spare));
       put(fmt::format("{0}.last = select i1 %t.odd, ptr {1}, ptr {2}", old, fresh_state, spare));
     } else {
-      row(SlotKind::StateRow, row_of(state), SlotKind::StateStep);
-      const std::string first = slot(SlotKind::StateRow, state), step = slot(SlotKind::StateStep, state);
+      row(next_old(), row_of(state), SlotKind::StateStep);
+      const std::string first = slot(next_old(), state), step = slot(SlotKind::StateStep, state);
       put(fmt::format("{0}.bytes = mul i64 %t.before, {1}", old, step));
       put(fmt::format("{0}.last = getelementptr i8, ptr {1}, i64 {0}.bytes", old, first));
     }

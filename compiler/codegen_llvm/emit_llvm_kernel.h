@@ -72,6 +72,7 @@ class KernelEmitter {
   Home row_of(int state) const;
   std::string row(SlotKind kind, const Home& home, SlotKind step);
   std::string base(const Home& home);
+  SlotKind next_old() const;
   bool is_held(const Home& home) const;
   bool is_coefficient(const Reference& reference) const;
   std::string coefficient(const Reference& reference);

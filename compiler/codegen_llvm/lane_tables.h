@@ -83,6 +83,7 @@ struct LaneTables {
         return Place{CELLC_AREAS, tables.lane_states[id].held};
       case SlotKind::Time:
       case SlotKind::History:
+      case SlotKind::StateGiven:
       case SlotKind::ChunkRow:
       case SlotKind::ChunkStep:
         break;

@@ -1,6 +1,7 @@
 #include "compiler/plan/plan.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "compiler/graph/axes.h"
@@ -358,6 +359,34 @@ bool reads_stored_rows(const Plan& plan, const Product& product) {
   if (!plan.options.narrow_storage) return false;
   return product.operand.place == Place::Input ||
          (product.operand.place == Place::Chunk && plan.chunks[static_cast<std::size_t>(product.operand.id)].stored);
+}
+
+void leave_out_outs(Plan& plan) {
+  // A nest is kept whole, and with it what its other values are made of.
+  std::set<NodeId> roots;
+  for (const StateUpdate& u : plan.cell.updates) roots.insert(u.value);
+  std::vector<char> needed;
+  const auto is_kept = [&](const Nest& nest) {
+    return std::any_of(nest.nodes.begin(), nest.nodes.end(), [&](NodeId id) { return needed[id]; }) ||
+           std::any_of(nest.stores.begin(), nest.stores.end(),
+                       [&](const Store& s) { return s.home.place != Place::Out && needed[s.value]; });
+  };
+  for (std::size_t known = 0; known != roots.size();) {
+    known = roots.size();
+    needed = needed_for(plan.cell.graph, {roots.begin(), roots.end()});
+    for (const Kernel& kernel : plan.kernels)
+      for (const Nest& nest : kernel.nests) {
+        if (kernel.once || !is_kept(nest)) continue;
+        roots.insert(nest.nodes.begin(), nest.nodes.end());
+        for (const Store& s : nest.stores) roots.insert(s.value);
+      }
+  }
+  for (Kernel& kernel : plan.kernels)
+    if (!kernel.once) std::erase_if(kernel.nests, [&](const Nest& nest) { return !is_kept(nest); });
+  std::erase_if(plan.phases, [&](const Phase& p) {
+    return p.product ? !needed[plan.products[static_cast<std::size_t>(p.index)].node]
+                     : plan.kernels[static_cast<std::size_t>(p.index)].nests.empty();
+  });
 }
 
 Plan make_plan(const CellGraph& cell, const Structure& structure, const PlanOptions& options) {

@@ -130,6 +130,9 @@ bool reads_stored_rows(const Plan& plan, const Product& product);
 
 Plan make_plan(const CellGraph& cell, const Structure& structure, const PlanOptions& options = {});
 
+/// Leaves out what only outs need: nests and products whole, so that what is left is computed as before, to the bit.
+void leave_out_outs(Plan& plan);
+
 /// `inspect --stage plan`. `cell` is the cell that the plan was made from.
 std::string print_plan(const CellGraph& cell, const Plan& plan);
 

@@ -10,7 +10,7 @@
 namespace cellc {
 
 CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
-                          AxisId split_axis, bool whole_vectors) {
+                          AxisId split_axis, bool whole_vectors, bool from_given) {
   const auto start = std::chrono::steady_clock::now();
   EmitOptions emit;
   emit.storage = storage_of(options.dtype);
@@ -19,7 +19,8 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
     throw RequestError(fmt::format("vectors of {} bits: expected 128, 256 or 512", emit.vector_bits));
   }
   emit.whole_vectors = whole_vectors;
-  emit.one_vector = true;
+  emit.one_vector = !from_given;
+  emit.from_given = from_given;
   emit.even_rows = !whole_vectors;  // lanes find some rows in arrays and others in buffers
   CompiledPlan result;
   result.vector_lanes = emit.vector_bits / (options.dtype == Dtype::F64 ? 64 : 32);
@@ -28,6 +29,7 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
                           {.narrow_storage = size_of(options.dtype) == 2,
                            .split_axis = split_axis,
                            .hoist_products = !options.own_products});
+  if (from_given) leave_out_outs(result.plan);
   EmittedModule emitted = emit_llvm(result.plan, emit);
   result.ir = std::move(emitted.ir);
   result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);

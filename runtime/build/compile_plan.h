@@ -29,8 +29,8 @@ struct CompiledPlan {
 };
 
 /// Throws DeviceError, or RequestError where options cannot be meant.
-/// `split_axis`: PlanOptions; `whole_vectors`: EmitOptions.
+/// `split_axis`: PlanOptions; `whole_vectors`, `from_given`: EmitOptions.
 CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
-                          AxisId split_axis = kNoAxis, bool whole_vectors = false);
+                          AxisId split_axis = kNoAxis, bool whole_vectors = false, bool from_given = false);
 
 }  // namespace cellc

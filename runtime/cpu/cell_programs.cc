@@ -5,10 +5,34 @@
 
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/graph_walk.h"
+#include "compiler/plan/plan.h"
+#include "compiler/plan/step_dependencies.h"
 #include "runtime/cpu/joined_stages.h"
 #include "runtime/data/bind.h"
 
 namespace cellc {
+
+namespace {
+
+/// Whether a kernel adds up a sum over states in another order than term by term: by vectors, of which each entry is a
+/// sum of its own, or over several axes, whose order is the plan's. A lane adds term by term.
+bool adds_in_vectors(const Plan& plan) {
+  std::vector<int> position(plan.cell.symbols.size(), -1);
+  for (std::size_t u = 0; u < plan.cell.updates.size(); ++u)
+    position[static_cast<std::size_t>(plan.cell.updates[u].symbol)] = static_cast<int>(u);
+  const StepDependencies of = step_dependencies(plan.cell, std::vector<int>(plan.cell.updates.size(), 0), position);
+  const auto sums_states = [&](NodeId id) {
+    return plan.cell.graph[id].op == Op::ReduceSum && of.reads[id] != 0 && of.feeds[id] != 0;
+  };
+  for (const Kernel& kernel : plan.kernels)
+    for (const Nest& nest : kernel.nests)
+      if (!kernel.once && nest.is_reduction() && std::any_of(nest.nodes.begin(), nest.nodes.end(), sums_states) &&
+          (nest.bound_loops.size() > 1 || nest.bound_loops.back() == nest.vector_axis))
+        return true;
+  return false;
+}
+
+}  // namespace
 
 CellPrograms::CellPrograms(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
     : cell_(cell), structure_(structure), options_(options), arithmetic_(options) {
@@ -35,7 +59,15 @@ const Program& CellPrograms::whole() { return compiled(whole_, cell_, structure_
 const Program& CellPrograms::once(int k) { return stateless(once_[k], stages().stages[k].once); }
 const Program& CellPrograms::before(int k) { return stateless(before_[k], stages().stages[k].before); }
 const Program& CellPrograms::after() { return stateless(after_, stages().after); }
-const Program& CellPrograms::step() { return stateless(step_, stages().step); }
+
+const StepsFromRows& CellPrograms::step() {
+  if (!step_) {
+    step_.emplace(StepsFromRows::compile(cell_, structure_, arithmetic_));
+    compile_ms_ += step_->compile_ms();
+    caches_.push_back(step_->cache());
+  }
+  return *step_;
+}
 
 const StagedCell& CellPrograms::stages() {
   if (staged_) return *staged_;
@@ -57,6 +89,13 @@ StageKernels& CellPrograms::kernels(int k) {
 JoinedStages* CellPrograms::joined() {
   if (!joined_) joined_ = JoinedStages::make(cell_, structure_, options_);
   return joined_->get();
+}
+
+bool CellPrograms::adds_otherwise() {
+  if (!adds_otherwise_) {
+    adds_otherwise_ = adds_in_vectors(make_plan(cell_, structure_, {}));
+  }
+  return *adds_otherwise_;
 }
 
 bool CellPrograms::in_registers() {

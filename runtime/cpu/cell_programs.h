@@ -30,7 +30,10 @@ class CellPrograms {
   const Program& once(int stage);
   const Program& before(int stage);
   const Program& after();
-  const Program& step();
+  const StepsFromRows& step();  ///< of `whole`, in arithmetic precision
+  /// Whether lanes add up sums of a step in another order than the sequential kernel, or may: what they make of a step
+  /// is then not what is promised of it, and runs in lanes look at every step by step().
+  bool adds_otherwise();
   /// Whether the fused kernel keeps every state in a register, and a step has no long operations.
   bool in_registers();
   /// The only stage of a cell, with lanes that make every out among `wanted`; null: they cannot.
@@ -54,13 +57,14 @@ class CellPrograms {
   const Structure& structure_;
   const CompileOptions options_;
   CompileOptions arithmetic_;
-  std::optional<Program> whole_, after_, step_;
+  std::optional<Program> whole_, after_;
+  std::optional<StepsFromRows> step_;
   std::optional<StagedCell> staged_;
   std::vector<std::unique_ptr<StageKernels>> kernels_;
   std::vector<std::optional<Program>> before_, once_;
   std::optional<std::unique_ptr<WithOuts>> with_outs_;                   ///< asked for; null: lanes make no outs
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations_;  ///< asked for; null: nothing to relax
-  std::optional<bool> in_registers_;
+  std::optional<bool> in_registers_, adds_otherwise_;
   std::optional<std::unique_ptr<JoinedStages>> joined_;  ///< asked for; null: stages run one after the other
   double compile_ms_ = 0;
   std::vector<CacheState> caches_;

@@ -84,7 +84,7 @@ PassCosts measure_passes(StagesOfRun& cell, const MeasuredPart& part, std::int64
     }
   }
   costs.after = fastest(passes.after) * each;
-  if (cell.count() > 1) costs.check = fastest(passes.check) * each;
+  if (passes.check) costs.check = fastest(passes.check) * each;
   if (passes.together) costs.together = fastest(passes.together) * each;
   return costs;
 }

@@ -25,7 +25,7 @@ struct PassesOfRun {
   std::function<void(int, StageData&, std::int64_t)> sweep;  ///< a stage lane by lane, in segments of so many steps
   std::function<void(int, StageData&, std::int64_t)> scan;   ///< a stage by a scan over such segments
   std::function<void()> after;                               ///< the outs
-  std::function<void()> check;                               ///< every whole step again
+  std::function<void()> check;                               ///< every whole step again; empty: no run looks at them
   std::function<void()> together;  ///< all stages as one, a segment a sequence; empty: they cannot be
 };
 

@@ -24,6 +24,7 @@ struct StagesRequest {
   int next = -1;
   std::optional<StagePlan> relaxed_first{};  ///< of stage 0, where relaxation was found to be faster
   std::string why_not_relaxed{};             ///< the end of a reason; empty: it was not considered
+  bool looks_at_all = false;                 ///< runs in lanes look at every whole step afterwards
   const PassCosts* costs = nullptr;          ///< what passes cost on this machine, where that was measured
 };
 

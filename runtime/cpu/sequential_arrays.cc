@@ -50,14 +50,16 @@ std::int64_t checked_sequences(const CompiledPlan& compiled, const BoundRun& run
 
 }  // namespace
 
-SequentialArrays::SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse)
+SequentialArrays::SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse,
+                                   const std::vector<Array>* given)
     : length(compiled.plan.cell.graph, run.sizes),
       narrow(compiled.plan.options.narrow_storage),
       arithmetic(arithmetic_of(compiled.dtype)),
       sequences(checked_sequences(compiled, run)),
       compiled_(compiled),
       plan_(compiled.plan),
-      run_(run) {
+      run_(run),
+      given_(given) {
   for (std::size_t s = 0; s < plan_.cell.symbols.size(); ++s) take(s);
   for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u) {
     const auto result = [&](bool wanted, std::vector<Array>& earlier, FieldKind kind) {
@@ -170,6 +172,7 @@ std::int64_t SequentialArrays::row_bytes(SlotKind kind, int id) const {
     case SlotKind::InputStep:
       return length.entries(plan_.cell.symbols[id].axes) * storage;
     case SlotKind::StateRow:
+    case SlotKind::StateGiven:
     case SlotKind::StateStep:
       return length.entries(state_axes(static_cast<std::size_t>(id))) * storage;
     case SlotKind::OutRow:
@@ -217,6 +220,7 @@ std::uint64_t SequentialArrays::slot_value(const Slot& slot, const TaskScratch& 
     case SlotKind::StateOld: {
       const std::int64_t n = length.entries(state_axes(static_cast<std::size_t>(id)));
       if (chunk.begin == 0) return at(arrays_[plan_.cell.updates[id].symbol], chunk.sequence * n);
+      if (given_) return at((*given_)[id], row_of(run_, chunk.sequence, chunk.begin - 1) * n);
       if (narrow) return at(scratch.carried[(chunk.begin - 1) % 2][id], 0);
       if (!run_.wanted.state(static_cast<std::size_t>(id)))
         return at(scratch.states[id], row_before(chunk.sequence, chunk.begin) * n);
@@ -228,6 +232,8 @@ std::uint64_t SequentialArrays::slot_value(const Slot& slot, const TaskScratch& 
       return at(scratch.carried[(chunk.begin + 1) % 2][id], 0);
     case SlotKind::StateRow:
       return run_.wanted.state(static_cast<std::size_t>(id)) ? row(output.states[id]) : part(scratch.states[id]);
+    case SlotKind::StateGiven:
+      return row((*given_)[id]);
     case SlotKind::OutRow:
       return run_.wanted.out(static_cast<std::size_t>(id)) ? row(output.outs[id]) : part(scratch.outs[id]);
     case SlotKind::ChunkRow:

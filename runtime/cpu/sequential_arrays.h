@@ -25,7 +25,8 @@ struct TaskScratch {
 class SequentialArrays {
  public:
   /// Both must outlive it. Throws RequestError where an array is missing or has another number of entries.
-  SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse);
+  /// `given`: of a plan that steps from given rows, these, by state; otherwise null.
+  SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse, const std::vector<Array>* given);
 
   /// Decides how many steps' rows of unwanted results are kept at a time. To be called once the run is cut.
   void cut_parts(std::int64_t largest_span);
@@ -80,6 +81,7 @@ class SequentialArrays {
   const CompiledPlan& compiled_;
   const Plan& plan_;
   const BoundRun& run_;
+  const std::vector<Array>* const given_;
   std::vector<Array> arrays_, histories_, once_;
   std::vector<std::int64_t> history_depth_;
   std::int64_t part_rows_ = 0;  ///< steps of a part; 0: all rows are wanted

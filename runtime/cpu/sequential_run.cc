@@ -20,15 +20,19 @@ constexpr std::int64_t kWorkPerThread = 1 << 15;
 
 class SequentialRun {
  public:
-  SequentialRun(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse)
-      : compiled_(compiled), plan_(compiled.plan), run_(run), arrays_(compiled, run, std::move(reuse)) {}
+  SequentialRun(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse, const std::vector<Array>* given)
+      : compiled_(compiled),
+        plan_(compiled.plan),
+        run_(run),
+        waits_(!given && !compiled.plan.cell.updates.empty()),
+        arrays_(compiled, run, std::move(reuse), given) {}
 
   RunOutput operator()() {
     run_once();
     std::int64_t chunk_bytes = 0;
     for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
       chunk_bytes += arrays_.row_bytes(SlotKind::ChunkRow, static_cast<int>(c));
-    cut_ = cut_tasks(run_, chunk_bytes, plan_.cell.updates.empty(), plan_.independent_steps);
+    cut_ = cut_tasks(run_, chunk_bytes, !waits_, plan_.independent_steps);
     arrays_.cut_parts(cut_.largest_span);
     if (!cut_.tasks.empty()) {
       const int threads = choose_threads();
@@ -153,6 +157,7 @@ class SequentialRun {
   const CompiledPlan& compiled_;
   const Plan& plan_;
   const BoundRun& run_;
+  const bool waits_;  ///< a step waits for the one before it
   SequentialArrays arrays_;
   RunTasks cut_;
   bool by_lanes_ = false;
@@ -160,8 +165,9 @@ class SequentialRun {
 
 }  // namespace
 
-RunOutput run_sequential(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse) {
-  return SequentialRun(compiled, run, std::move(reuse))();
+RunOutput run_sequential(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse,
+                         const std::vector<Array>* given) {
+  return SequentialRun(compiled, run, std::move(reuse), given)();
 }
 
 }  // namespace cellc

@@ -6,6 +6,8 @@
 namespace cellc {
 
 /// Arrays of `reuse` that have the right shape and no other owner are written in place of new ones.
-RunOutput run_sequential(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse = {});
+/// `given`: of a plan that steps from given rows, these; of none other.
+RunOutput run_sequential(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse = {},
+                         const std::vector<Array>* given = nullptr);
 
 }  // namespace cellc

@@ -338,10 +338,11 @@ struct Solver::Impl {
       StageToSolve stage = stage_of(k, data, plan);
       on_cpu(Strategy::Scan).run(stage);
     };
-    passes.check = [&] {
-      SolveReport report;
-      check_whole_steps(report, arrays, run, solve, std::numeric_limits<double>::infinity());
-    };
+    if (stage_count() > 1 || programs.adds_otherwise())
+      passes.check = [&] {
+        SolveReport report;
+        check_whole_steps(report, arrays, run, solve, std::numeric_limits<double>::infinity());
+      };
     if (JoinedStages* const all = programs.joined())
       passes.together = [all, &part, &output] { all->sweep(part.run, output); };
     passes.after = [&] {
@@ -386,6 +387,7 @@ struct Solver::Impl {
     request.relaxed_first =
         relaxation_choice.choose(at, tolerance, size_of(arithmetic), [&] { return step_ns(programs, at.run()); });
     request.why_not_relaxed = relaxation_choice.why_not();
+    request.looks_at_all = programs.adds_otherwise();
     if (!request.relaxed_first) request.costs = costs_of(at, at.run(), solve);
     return request;
   }
@@ -468,6 +470,9 @@ struct Solver::Impl {
           remember(warm_up, stage_count(), 0, found->outcome.report);
           gather(report, std::move(found->outcome));
           if (leaves_rows) return std::move(found->output);
+          if (programs.adds_otherwise())
+            if (std::optional<RunOutput> instead = look_at_all(report, arrays, run, given, solve, tolerance))
+              return std::move(*instead);
           return with_states(std::move(found->output), programs, arrays, run, report);
         }
         made.reset();
@@ -481,23 +486,31 @@ struct Solver::Impl {
       gather(report, std::move(outcome));
     }
     // Of a run that is off somewhere as well: it has to say where else it is.
-    if (stage_count() > 1 && report.max_residual > 0) {
-      check_whole_steps(report, arrays, run, solve, tolerance);
-      if (!report.converged && repairs) {
-        const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
-        report = {};
-        RunOutput output =
-            sequentially(given, "a later stage amplifies what the stages before it left, so run step by step", report);
-        report.repaired = bad;
-        return output;
-      }
-    }
+    if (programs.adds_otherwise() || (stage_count() > 1 && report.max_residual > 0))
+      if (std::optional<RunOutput> instead = look_at_all(report, arrays, run, given, solve, tolerance))
+        return std::move(*instead);
     RunOutput output;
     if (wants_outs(cell, run.wanted))
       output.outs =
           rows_of(programs.after(), programs.stages().after, run, arrays, false, {{}, {}, run.wanted.outs, {}});
     output.outs.resize(cell.outs.size());
     return with_states(std::move(output), programs, arrays, run, report);
+  }
+
+  /// Looks at every whole step; where one does not hold and is to be repaired, what the sequential kernel makes of the
+  /// run.
+  std::optional<RunOutput> look_at_all(SolveReport& report, const RunArrays& arrays, const BoundRun& run,
+                                       const BoundRun& given, const SolveOptions& solve, double tolerance) {
+    check_whole_steps(report, arrays, run, solve, tolerance);
+    if (report.converged || !solve.repair || solve.fixed_iterations) return std::nullopt;
+    const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
+    const char* const why = stage_count() > 1
+                                ? "a later stage amplifies what the stages before it left, so run step by step"
+                                : "a step amplifies the order in which its sums are added up, so run step by step";
+    report = {};
+    RunOutput output = sequentially(given, why, report);
+    report.repaired = bad;
+    return output;
   }
 
   /// What a strategy left that has no repair of its own is a matter for the sequential kernel, from the first step on.
@@ -519,7 +532,7 @@ struct Solver::Impl {
   /// the whole step, in which a later stage may amplify what an earlier one left.
   void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, const SolveOptions& solve,
                          double tolerance) {
-    const std::vector<Array> f = rows_of(programs.step(), programs.stages().step, run, arrays);
+    const std::vector<Array> f = programs.step()(run, arrays.trajectories);
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
       report.max_residual =
           std::max(report.max_residual, check_steps(arrays.trajectories[u], f[u], run.offsets,

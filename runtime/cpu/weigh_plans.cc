@@ -40,8 +40,11 @@ class Weighing {
       plan.stages.push_back(best.plan);
     }
     // Where no boundary leaves a residual, no step is looked at again: that is hoped for, and often so.
-    if (!exact && r_.cell.count() > 1)
-      total += kResiduals * costs_.check * static_cast<double>(first.rows) / speedup(first, true);
+    const double look = costs_.check * static_cast<double>(first.rows) / speedup(first, true);
+    if (r_.looks_at_all)
+      total += look;
+    else if (!exact && r_.cell.count() > 1)
+      total += kResiduals * look;
     if (r_.next < 0 && costs_.together > 0) {
       // One walk of the lanes, with nothing between stages and nothing to check.
       const double together =

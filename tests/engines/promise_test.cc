@@ -131,6 +131,35 @@ TEST(Promise, HoldsForRandomCells) {
   try_cells("HoldsForRandomCells", 12, generate::random_cell, counts);
 }
 
+/// What steps from rows make of the rows of the sequential kernel: these rows, to the bit.
+std::string not_made_again(const LoweredCell& cell, std::uint64_t seed) {
+  if (cell.graph.updates.empty() || cell.graph.has_lines()) return {};
+  oracle::Random random(seed ^ 0x7be1);
+  const Dtype dtype = random.chance(0.6) ? Dtype::F32 : Dtype::F64;
+  PromiseShape shape{{700, static_cast<std::int64_t>(random.below(40)), 33}, 1 + random.below(9)};
+  shape.reverse = random.chance(0.4);
+  const BoundRun run = promise_run(cell.graph, dtype, shape, random);
+  const RunOutput rows = Program::compile(cell.graph, cell.structure, {.dtype = dtype}).run(run);
+  const std::vector<Array> made =
+      StepsFromRows::compile(cell.graph, cell.structure, {.dtype = dtype})(run, rows.states);
+  for (std::size_t u = 0; u < made.size(); ++u)
+    for (std::int64_t i = 0; i < made[u].count(); ++i)
+      if (const double a = made[u].get(i), b = rows.states[u].get(i); !(a == b || (std::isnan(a) && std::isnan(b))))
+        return fmt::format("{}, {}[{}] is {:.17g}, made again {:.17g}", to_string(dtype),
+                           cell.graph.symbol_of(cell.graph.updates[u]).name, i, b, a);
+  return {};
+}
+
+TEST(Promise, IsMeasuredByStepsOfTheSequentialKernel) {
+  generate::try_seeds(
+      generate::Seeds(5), generate::random_cell,
+      [](const std::string& text, std::uint64_t seed, bool) {
+        return try_cell(text, [&](const SourceText&, const LoweredCell& cell) { return not_made_again(cell, seed); });
+      },
+      "test_engines --gtest_filter='Promise.IsMeasuredByStepsOfTheSequentialKernel'",
+      [](const std::string& why) { ADD_FAILURE() << why; });
+}
+
 struct Known {
   const BrokenPromise* promise;
   Strategy strategy;
@@ -162,7 +191,9 @@ INSTANTIATE_TEST_SUITE_P(
     List, MendedPromises,
     testing::Values(Known{&kLagOfAGuess, Strategy::Segmented}, Known{&kLagOfAGuess, Strategy::Scan},
                     Known{&kSumInAnotherOrder, Strategy::Shooting}, Known{&kSumInAnotherOrder, Strategy::Newton},
-                    Known{&kSumInAnotherOrder, Strategy::Scan}),
+                    Known{&kSumInAnotherOrder, Strategy::Scan}, Known{&kStateIsRounding, Strategy::Segmented},
+                    Known{&kStateIsRounding, Strategy::Shooting}, Known{&kStateIsRounding, Strategy::Newton},
+                    Known{&kStateIsRounding, Strategy::Scan}),
     [](const auto& info) { return std::string(info.param.promise->name) + "_" + to_string(info.param.strategy); });
 
 }  // namespace

@@ -166,6 +166,17 @@ const BrokenPromise kSumInAnotherOrder = {"sum_in_another_order",
                                           "steps and residuals sum in another order than the sequential kernel does, "
                                           "and terms that cancel leave more than the tolerance",
                                           {{4000}, 3, 1000}};
+const BrokenPromise kStateIsRounding = {"state_is_rounding",
+                                        R"(cell centred[k=7] {
+  state h[k]
+  input x
+  v = x + 0.000001*h
+  h' = v - mean[k](v)
+}
+)",
+                                        "the sequential kernel adds up a mean by vectors, lanes term by term, and "
+                                        "each is sure of its own",
+                                        {{2000}, 3}};
 const BrokenPromise kScanFeedsStage = {
     "scan_feeds_stage",
     R"(cell fed[d] {

@@ -43,6 +43,8 @@ struct BrokenPromise {
 extern const BrokenPromise kLagOfAGuess;
 /// Sums run in another order than in the sequential kernel.
 extern const BrokenPromise kSumInAnotherOrder;
+/// The same, where nothing but what the order leaves is the state.
+extern const BrokenPromise kStateIsRounding;
 /// On arrays of a caller nobody looks at what a later stage makes of a scan.
 extern const BrokenPromise kScanFeedsStage;
 
