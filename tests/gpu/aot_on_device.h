@@ -22,10 +22,12 @@ class WithoutClusters final : public WrappedGpu {
   int resident_clusters(const GpuFunction&, int, std::int64_t, int) override { return 0; }
 };
 
-/// How a run has those bits: a file knows neither sequences nor mostly lengths, and so keeps no weights on chip.
+/// How a run has those bits: a file knows neither sequences nor mostly lengths, and so keeps no weights on chip; nor
+/// has it the instructions of one card for products of many rows.
 inline SolveOptions as_shipped() {
   SolveOptions options;
   options.persistent.blocks = -1;
+  options.wide_products = WideProducts::Never;
   return options;
 }
 
