@@ -1,3 +1,5 @@
+// Larger than most (Solver::Impl): who plans a run, makes its passes and looks at what they left reads the same
+// programs and arrays; an object between them would be handed all of these.
 #include "runtime/cpu/solve.h"
 
 #include <fmt/format.h>
