@@ -3,7 +3,7 @@
 //   cellc_bench_cuda_products [ROWS,WIDTH,DEPTH[;…] [REPEATS]]
 //
 // ms, TFLOP/s, and the largest error over Σ|l·r| of some sums against f64. "of bf16": rows lie in 16 bits, and numbers
-// of the matrix have as many, or, "f32 matrix", 24.
+// of the matrix have as many, or, "f32 matrix", 24. "to 16 bits": sums are rounded to storage as they are written.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -25,7 +25,8 @@ struct Kind {
   ProductFactors factors;
   bool wide = false;  ///< by wgmma, which cards of sm_90 alone have
   Dtype storage = Dtype::F32;
-  bool exact = false;  ///< the matrix has numbers of `storage`
+  bool exact = false;   ///< the matrix has numbers of `storage`
+  bool rounds = false;  ///< the results, too
   bool stored() const { return storage != Dtype::F32; }
 };
 constexpr Kind kKinds[] = {{"f32", ProductFactors::Real},
@@ -43,10 +44,13 @@ constexpr Kind kKinds[] = {{"f32", ProductFactors::Real},
                            {"default, wgmma, f32 matrix", ProductFactors::Tf32x3, true, Dtype::BF16},
                            {"tf32, wgmma, f32 matrix", ProductFactors::Tf32, true, Dtype::BF16},
                            {"storage, wgmma", ProductFactors::BF16, true, Dtype::BF16, true},
+                           {"storage, to 16 bits", ProductFactors::BF16, false, Dtype::BF16, true, true},
+                           {"storage, wgmma, to 16 bits", ProductFactors::BF16, true, Dtype::BF16, true, true},
                            {"of f16: default", ProductFactors::Tf32x3, false, Dtype::F16, true},
                            {"default, wgmma", ProductFactors::Tf32x3, true, Dtype::F16, true},
                            {"default, wgmma, f32 matrix", ProductFactors::Tf32x3, true, Dtype::F16},
-                           {"storage, wgmma", ProductFactors::F16, true, Dtype::F16, true}};
+                           {"storage, wgmma", ProductFactors::F16, true, Dtype::F16, true},
+                           {"storage, wgmma, to 16 bits", ProductFactors::F16, true, Dtype::F16, true, true}};
 
 /// The numbers of `all` that have the bits of `storage`, as f32 and as they lie.
 std::vector<float> round_to(const std::vector<float>& all, Dtype storage, std::vector<std::uint16_t>* bits = nullptr) {
@@ -108,6 +112,7 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
         gpu.function(module, kind.stored() ? (kind.wide ? "cellc_product_wgmma_stored" : "cellc_product_stored")
                                            : (kind.wide ? "cellc_product_wgmma" : "cellc_product"));
     const ProductTemplate form = product_template(kind.factors, kind.storage);
+    a.result_is_stored = kind.rounds;
     GpuLaunch launch;
     launch.block.x = 256;
     // As runs choose them.
@@ -134,7 +139,14 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
         static_cast<unsigned>(std::min<long long>(tiles, (kind.wide ? 1 : 8) * gpu.facts().multiprocessors));
     void* pointers[] = {&a, nullptr};
     const double ms = ms_a_call(gpu, repeats, [&] { gpu.launch(kernel, launch, pointers); });
-    gpu.copy_out(result.data(), a_result.address(), a_result.bytes(), 0);
+    if (kind.rounds) {
+      Array rounded = Array::uninitialised(kind.storage, {static_cast<std::int64_t>(result.size())});
+      gpu.copy_out(rounded.data(), a_result.address(), a_result.bytes() / 2, 0);
+      const Array wide = convert(rounded, Dtype::F32);
+      std::copy_n(static_cast<const float*>(wide.data()), result.size(), result.data());
+    } else {
+      gpu.copy_out(result.data(), a_result.address(), a_result.bytes(), 0);
+    }
     double worst = 0;
     for (int i = 0; i < 500; ++i) {
       const auto row = static_cast<std::size_t>(random() % static_cast<unsigned>(rows)),

@@ -81,7 +81,7 @@ class Planner {
     for (Product& p : plan_.products) p.level = levels_.of_node[p.node];
     place_values();
     schedule_all();
-    if (plan_.options.narrow_storage && plan_.options.rounds_operands) store_operands();
+    if (plan_.options.narrow_storage && plan_.options.rounds_operands) store_rounded_rows(plan_);
     find_split_axis();
     return std::move(plan_);
   }
@@ -173,9 +173,13 @@ class Planner {
     for (std::size_t i = 0; i < plan_.products.size(); ++i) {
       Product& p = plan_.products[i];
       const std::vector<AxisId> dims = result_dims(p);
-      p.chunk = static_cast<int>(plan_.chunks.size());
-      plan_.chunks.push_back({p.node, dims});
-      homes_[p.node] = {Place::Chunk, p.chunk, dims};
+      if (const int out = out_of_product(plan_, p, of_.needed); out >= 0) {
+        p.result = {Place::Out, out, dims};
+      } else {
+        p.result = {Place::Chunk, static_cast<int>(plan_.chunks.size()), dims};
+        plan_.chunks.push_back({p.node, dims});
+      }
+      homes_[p.node] = p.result;
     }
   }
 
@@ -209,6 +213,7 @@ class Planner {
       const Out& o = plan_.cell.outs[i];
       if (levels_.of_node[o.value] != kernel) continue;
       const Home home{Place::Out, static_cast<int>(i), o.index};
+      if (is_left_by_product(plan_, home)) continue;
       stores.push_back({o.value, home});
       if (computed_here(o.value) && same_set(node(o.value).axes, o.index) && !homes_.contains(o.value) && !narrow &&
           fits_operand(o.value, o.index)) {
@@ -283,19 +288,6 @@ class Planner {
     schedule(plan_, plan_.once_kernel, values, std::move(stores), homes_, position_of_symbol_);
   }
 
-  /// What kernels leave for products alone. What a product leaves is of arithmetic precision.
-  void store_operands() {
-    std::vector<char> stored(plan_.chunks.size(), 0);
-    for (const Product& p : plan_.products)
-      if (p.operand.place == Place::Chunk) stored[static_cast<std::size_t>(p.operand.id)] = 1;
-    for (const Product& p : plan_.products) stored[static_cast<std::size_t>(p.chunk)] = 0;
-    for (const Kernel& kernel : plan_.kernels)
-      for (const Nest& nest : kernel.nests)
-        for (const Access& a : nest.loads)
-          if (a.home.place == Place::Chunk) stored[static_cast<std::size_t>(a.home.id)] = 0;
-    for (std::size_t c = 0; c < stored.size(); ++c) plan_.chunks[c].stored = stored[c] != 0;
-  }
-
   // Threads ------------------------------------------------------------------------------------
 
   bool splits(AxisId axis) const {
@@ -310,8 +302,8 @@ class Planner {
           // What a step wrote must be read by the lane that wrote it. Products are complete, for all lanes,
           // before the next kernel starts.
           const bool given = a.home.place == Place::Input && plan_.cell.symbols[a.home.id].line_of < 0;
-          const bool shared = a.home.place == Place::Param || given || a.home.place == Place::Once ||
-                              (a.home.place == Place::Chunk && products_.of_node[plan_.chunks[a.home.id].node] >= 0);
+          const bool shared =
+              a.home.place == Place::Param || given || a.home.place == Place::Once || is_left_by_product(plan_, a.home);
           if (shared) continue;
           for (std::size_t i = 0; i < a.home.dims.size(); ++i) {
             if (a.home.dims[i] == axis && !(a.index[i].is_axis() && a.index[i].axis == axis)) return false;
@@ -357,8 +349,13 @@ class Planner {
 
 bool reads_stored_rows(const Plan& plan, const Product& product) {
   if (!plan.options.narrow_storage) return false;
-  return product.operand.place == Place::Input ||
+  return product.operand.place == Place::Input || product.operand.place == Place::Out ||
          (product.operand.place == Place::Chunk && plan.chunks[static_cast<std::size_t>(product.operand.id)].stored);
+}
+
+bool stores_rows(const Plan& plan, const Product& product) {
+  if (!plan.options.narrow_storage) return false;
+  return product.result.place == Place::Out || plan.chunks[static_cast<std::size_t>(product.result.id)].stored;
 }
 
 void leave_out_outs(Plan& plan) {

@@ -25,8 +25,10 @@ struct PlanOptions {
   AxisId split_axis = kNoAxis;  ///< the only axis whose range may be cut; kNoAxis: the first that can be
   bool hoist_products = true;   ///< false: products stay in the step, so that the plan needs no BLAS
   /// Of narrow storage: products read inputs where they lie, and (`rounds`) what is passed to products alone has the
-  /// storage type, which they round it to anyway.
+  /// storage type, which they round it to anyway; in cells without states so has all that passes between kernels.
   bool reads_stored = false, rounds_operands = false;
+  /// A product that is an out as it stands is written where that out lies, instead of to rows that a nest copies there.
+  bool products_to_outs = false;
 };
 
 enum class Place : std::uint8_t {
@@ -94,7 +96,7 @@ struct Product {
   bool batch_inside = false;  ///< [rows…, batch…, sums…], or [sums…, batch…, rows…]
   Home operand;               ///< Input, StateNew, Out or Chunk: [batch…, shared…, sums…]
   std::vector<AxisId> batch, shared, rows, sums;  ///< shared: of the operand, for all of which the matrix is the same
-  int chunk = -1;
+  Home result;                                    ///< Chunk or Out
   int level = 0;
 };
 
@@ -125,8 +127,9 @@ struct Plan {
   int independent_steps = 0;
 };
 
-/// Whether a product's operand is an input, or a buffer, of narrow storage type.
+/// Whether a product's operand is an input, an out, or a buffer, of narrow storage type; and its result.
 bool reads_stored_rows(const Plan& plan, const Product& product);
+bool stores_rows(const Plan& plan, const Product& product);
 
 Plan make_plan(const CellGraph& cell, const Structure& structure, const PlanOptions& options = {});
 

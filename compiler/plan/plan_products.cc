@@ -198,6 +198,48 @@ bool has_distinct_axes(const std::vector<Index>& index) {
 
 MatrixProducts find_products(const Graph& graph, const StepDependencies& of) { return ProductFinder(graph, of).run(); }
 
+int out_of_product(const Plan& plan, const Product& product, const std::vector<char>& needed) {
+  if (!plan.options.products_to_outs) return -1;
+  const CellGraph& cell = plan.cell;
+  const auto is_read_beside = [&](std::size_t out) {
+    for (std::size_t o = 0; o < cell.outs.size(); ++o)
+      if (o != out && cell.outs[o].value == product.node) return true;
+    for (const StateUpdate& u : cell.updates)
+      if (u.value == product.node) return true;
+    for (NodeId n = 0; n < cell.graph.size(); ++n) {
+      const std::vector<NodeId>& args = cell.graph[n].args;
+      if (needed[n] && std::find(args.begin(), args.end(), product.node) != args.end()) return true;
+    }
+    return false;
+  };
+  for (std::size_t o = 0; o < cell.outs.size(); ++o) {
+    if (cell.outs[o].value != product.node || cell.outs[o].index != result_dims(product)) continue;
+    const bool rounds = plan.options.rounds_operands && cell.updates.empty();
+    return plan.options.narrow_storage && !rounds && is_read_beside(o) ? -1 : static_cast<int>(o);
+  }
+  return -1;
+}
+
+bool is_left_by_product(const Plan& plan, const Home& home) {
+  return std::any_of(plan.products.begin(), plan.products.end(),
+                     [&](const Product& p) { return p.result.place == home.place && p.result.id == home.id; });
+}
+
+void store_rounded_rows(Plan& plan) {
+  std::vector<char> stored(plan.chunks.size(), plan.cell.updates.empty());
+  const auto mark = [&](const Home& home, bool is_stored) {
+    if (home.place == Place::Chunk) stored[static_cast<std::size_t>(home.id)] = is_stored;
+  };
+  if (!plan.cell.updates.empty()) {
+    for (const Product& p : plan.products) mark(p.operand, true);
+    for (const Product& p : plan.products) mark(p.result, false);
+    for (const Kernel& kernel : plan.kernels)
+      for (const Nest& nest : kernel.nests)
+        for (const Access& a : nest.loads) mark(a.home, false);
+  }
+  for (std::size_t c = 0; c < stored.size(); ++c) plan.chunks[c].stored = stored[c] != 0;
+}
+
 StepLevels step_levels(const CellGraph& cell, const StepDependencies& of, const std::vector<int>& stage_of,
                        const std::vector<int>& position_of_symbol, const MatrixProducts& products) {
   StepLevels levels;

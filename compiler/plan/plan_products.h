@@ -23,6 +23,15 @@ std::vector<AxisId> result_dims(const Product& product);
 /// Every W@v in which W follows from params alone and that no stage reads and feeds.
 MatrixProducts find_products(const Graph& graph, const StepDependencies& of);
 
+/// The out that a product is as it stands and is written as, if PlanOptions ask for that; -1: none. Rows of narrow
+/// storage have lost bits, so nobody else may want those that it has. `needed`: by node.
+int out_of_product(const Plan& plan, const Product& product, const std::vector<char>& needed);
+bool is_left_by_product(const Plan& plan, const Home& home);
+
+/// Has what kernels leave for products alone stored as those round it to. What a product leaves is of arithmetic
+/// precision, but in a cell between stages, all of whose results are rounded: so is all that its kernels pass on.
+void store_rounded_rows(Plan& plan);
+
 /// How many products stand one behind the other before a value is known.
 struct StepLevels {
   std::vector<int> of_node, of_state;  ///< of a state: that of its stage, whose states run together

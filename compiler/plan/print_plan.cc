@@ -131,7 +131,7 @@ class Printer {
 
   void product(const Product& p) {
     loads_.clear();
-    put("all rows: rows{}{} = {}{} @ {}{}\n", p.chunk, brackets(result_dims(p)), home(p.matrix),
+    put("all rows: {}{} = {}{} @ {}{}\n", home(p.result), brackets(p.result.dims), home(p.matrix),
         brackets(p.matrix.dims), home(p.operand), brackets(p.operand.dims));
   }
 

@@ -131,6 +131,11 @@ CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
 
 CELLC_DEVICE Real load(const Stored* at) { return widen(*at); }
 CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }
+#ifdef CELLC_NARROW
+// Of rows that keep the precision of arithmetic.
+CELLC_DEVICE Real load(const Real* at) { return *at; }
+CELLC_DEVICE void store(Real* at, Real value) { *at = value; }
+#endif
 
 // The C library's functions are part of an instruction that compares or adds, which a choice between two numbers is
 // not.

@@ -44,7 +44,6 @@ struct ProductTile {
     constexpr int kRowsApart = kProductThreads / kProductDepth;
     const long long column_tiles = (a.width + kTile - 1) / kTile, row_tiles = (a.frame.rows + kTile - 1) / kTile;
     const Real* const operand = static_cast<const Real*>(a.operand);
-    Real* const result = static_cast<Real*>(a.result);
     CELLC_UNROLL(1)
     for (long long tile = blockIdx.x; tile < column_tiles * row_tiles * a.batch; tile += gridDim.x) {
       const long long first_column = tile % column_tiles * kTile, rest = tile / column_tiles;
@@ -125,16 +124,18 @@ struct ProductTile {
         if (fuses_with_next) put(buffer);
         __syncthreads();
       }
-      CELLC_UNROLL()
-      for (int i = 0; i < kSums; ++i) {
-        const long long job = first_row + place(down, i);
-        if (!place_of(a.frame, job).used) continue;
+      put_result<Real>(a, [&](auto* result) {
         CELLC_UNROLL()
-        for (int j = 0; j < kSums; ++j) {
-          const long long column = first_column + place(across, j);
-          if (column < a.width) result[(job * a.batch + batch) * a.width + column] = sums[i][j];
+        for (int i = 0; i < kSums; ++i) {
+          const RowPlace own = place_of(a.frame, first_row + place(down, i));
+          if (!own.used) continue;
+          CELLC_UNROLL()
+          for (int j = 0; j < kSums; ++j) {
+            const long long column = first_column + place(across, j);
+            if (column < a.width) store(result + (result_row(a, own) * a.batch + batch) * a.width + column, sums[i][j]);
+          }
         }
-      }
+      });
     }
   }
 };

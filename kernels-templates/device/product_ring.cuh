@@ -203,7 +203,7 @@ struct RingProduct {
     if (threadIdx.x == 0) {
       for (int i = 0; i < slot.slots; ++i) {
         gate_open(head()->full + i, kFeeders + 1);
-        gate_open(head()->empty + i, kMultipliers / 32);
+        gate_open(head()->empty + i, kMultipliers);
       }
       ring_opened();
     }
@@ -316,10 +316,8 @@ struct RingProduct {
     const int lane = threadIdx.x % 32;
     return (threadIdx.x / 32 * 16 + lane / 8 % 2 * 8 + lane % 8) * kRingPitch + lane / 16 * 16;
   }
-  CELLC_DEVICE void leave(int number) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) gate_arrive(head()->empty + number);
-  }
+  /// Each lane for what it has read itself: a look for races cannot know that one arrives for its warp.
+  CELLC_DEVICE void leave(int number) const { gate_arrive(head()->empty + number); }
 
   /// A slot's products run while the next one's rows are read.
   CELLC_DEVICE void multiply_slots(typename Tile::Sums (&sums)[kHalves]) {
@@ -380,52 +378,67 @@ struct RingProduct {
   }
 
   CELLC_DEVICE void put(const RingPlace& place, long long first_column, const typename Tile::Sums& sums) const {
-    float* const result =
-        static_cast<float*>(a.result) + (place.first_row * a.batch + place.batch) * a.width + first_column;
     // One division for both, and none in what follows.
     const int own_row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-    unsigned used = 0;
+    long long own[2];  // where they begin; below 0: nowhere
     CELLC_UNROLL(1)
-    for (int below = 0; below < 2; ++below)
-      used |= static_cast<unsigned>(place_of(a.frame, place.first_row + own_row + 8 * below, DivideHere()).used)
-              << below;
-    const auto row_at = [&](int row) {
-      return used >> (row - own_row) / 8 & 1 ? result + row * a.batch * a.width : nullptr;
-    };
+    for (int below = 0; below < 2; ++below) {
+      const RowPlace row = place_of(a.frame, place.first_row + own_row + 8 * below, DivideHere());
+      const long long to = row.used ? (result_row(a, row) * a.batch + place.batch) * a.width + first_column : -1;
+      own[0] = below == 0 ? to : own[0];
+      own[1] = to;
+    }
     float nothing = 0;  // or no number, where one of the sums is not finite
     CELLC_UNROLL()
     for (int j = 0; j < 16; ++j) {
       CELLC_UNROLL()
       for (int i = 0; i < 4; ++i) nothing = __fmaf_rn(sums[0][j][i], 0.f, nothing);
     }
-    if ((a.width & 3) == 0 && is_aligned(a.result) && __ballot_sync(0xffffffffu, nothing != 0) == 0) {
-      put_fours(a.width - first_column, sums[0], row_at);
-      return;
-    }
+    const bool in_fours = (a.width & 3) == 0 && is_aligned(a.result) && __ballot_sync(0xffffffffu, nothing != 0) == 0;
     const float* const matrix =
         static_cast<const float*>(a.matrix) + DivideHere()(place.batch, a.shared) * a.matrix_batch;
-    Tile::put(sums, a.width - first_column, row_at, [&](int row, int column) {
-      const RowPlace of = place_of(a.frame, place.first_row + row, DivideHere());
-      const Number* const left = static_cast<const Number*>(a.operand) +
-                                 (a.operand_is_chunk ? of.chunk_row : of.row) * a.operand_stride +
-                                 place.batch * a.depth;
-      const long long n = first_column + column;
-      return product_in_order(left, matrix + (a.sum_last ? n * a.matrix_apart : n), a.sum_last ? 1 : a.matrix_apart,
-                              a.depth);
+    put_result<float>(a, [&](auto* result) {
+      const auto row_at = [&](int row) {
+        const long long to = row == own_row ? own[0] : own[1];
+        return to < 0 ? nullptr : result + to;
+      };
+      if (in_fours) {
+        put_fours(a.width - first_column, sums[0], row_at);
+        return;
+      }
+      Tile::put(sums, a.width - first_column, row_at, [&](int row, int column) {
+        const RowPlace of = place_of(a.frame, place.first_row + row, DivideHere());
+        const Number* const left = static_cast<const Number*>(a.operand) +
+                                   (a.operand_is_chunk ? of.chunk_row : of.row) * a.operand_stride +
+                                   place.batch * a.depth;
+        const long long n = first_column + column;
+        return product_in_order(left, matrix + (a.sum_last ? n * a.matrix_apart : n), a.sum_last ? 1 : a.matrix_apart,
+                                a.depth);
+      });
     });
   }
 
-  /// Of two neighbours of two instructions each, a lane takes four of one: what is stored at once is 16 bytes.
+  struct alignas(16) FourReals {
+    float at[4];
+  };
+  static CELLC_DEVICE void put_four(float* to, const FourReals& four) { *reinterpret_cast<FourReals*>(to) = four; }
+#ifdef CELLC_NARROW
+  static CELLC_DEVICE void put_four(Stored* to, const FourReals& four) {
+    struct alignas(8) {
+      unsigned at[2];
+    } stored{{narrow_two(four.at[0], four.at[1]), narrow_two(four.at[2], four.at[3])}};
+    *reinterpret_cast<decltype(stored)*>(to) = stored;
+  }
+#endif
+
+  /// Of two neighbours of two instructions each, a lane takes four of one: what is stored at once is 16 bytes, or 8.
   template <class RowAt>
   static CELLC_DEVICE void put_fours(long long columns, const WideSums& sums, const RowAt& row_at) {
-    struct alignas(16) Four {
-      float at[4];
-    };
     const int lane = threadIdx.x % 32, odd = lane % 2, row = threadIdx.x / 32 * 16 + lane / 4,
               column = 8 * odd + lane % 4 / 2 * 4;
     CELLC_UNROLL()
     for (int below = 0; below < 2; ++below) {
-      float* const to = row_at(row + 8 * below);
+      auto* const to = row_at(row + 8 * below);
       CELLC_UNROLL()
       for (int j = 0; j < 16; j += 2) {
         float own[2], other[2];
@@ -435,8 +448,9 @@ struct RingProduct {
           own[i] = odd ? second : first;
           other[i] = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
         }
-        const Four four = odd ? Four{{other[0], other[1], own[0], own[1]}} : Four{{own[0], own[1], other[0], other[1]}};
-        if (to && column + 8 * j < columns) *reinterpret_cast<Four*>(to + column + 8 * j) = four;
+        const FourReals four =
+            odd ? FourReals{{other[0], other[1], own[0], own[1]}} : FourReals{{own[0], own[1], other[0], other[1]}};
+        if (to && column + 8 * j < columns) put_four(to + column + 8 * j, four);
       }
     }
   }

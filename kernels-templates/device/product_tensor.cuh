@@ -13,6 +13,8 @@ CELLC_DEVICE float product_in_order(const Number* row, const float* column, long
   return sum;
 }
 
+constexpr int kRowsOfTile = 128;  ///< at most
+
 /// The rows of a tile: of the operand, and of the result.
 template <class Left>
 struct OperandRows {
@@ -23,7 +25,8 @@ struct OperandRows {
   long long stride, depth, terms;  ///< terms: from the next stage on
   bool aligned;
 
-  /// `rows_of`: [row of the tile] in shared memory, which becomes the operand's row; below 0: none.
+  /// `rows_of`: [2, row of the tile] in shared memory, which become the operand's row, below 0 for none, and the
+  /// result's.
   CELLC_DEVICE OperandRows(const ProductArguments& a, long long* rows_of, long long first_row, long long batch)
       : operand(static_cast<const Number*>(a.operand) + batch * a.depth),
         rows_of(rows_of),
@@ -36,6 +39,7 @@ struct OperandRows {
     if (thread < Left::kLength) {
       const RowPlace place = place_of(a.frame, first_row + thread);
       rows_of[thread] = !place.used ? -1 : a.operand_is_chunk ? place.chunk_row : place.row;
+      rows_of[kRowsOfTile + thread] = result_row(a, place);
     }
     __syncthreads();
     CELLC_UNROLL()
@@ -59,18 +63,22 @@ struct OperandRows {
 
   /// Writes the tile's sums; `batch`: of the operand.
   template <class Tile>
-  CELLC_DEVICE void put(const ProductArguments& a, const typename Tile::Sums& sums, long long first_row,
-                        long long first_column, long long batch) const {
-    float* const result = static_cast<float*>(a.result) + (first_row * a.batch + batch) * a.width + first_column;
+  CELLC_DEVICE void put(const ProductArguments& a, const typename Tile::Sums& sums, long long first_column,
+                        long long batch) const {
     const float* const matrix = static_cast<const float*>(a.matrix) + quotient(batch, a.shared) * a.matrix_batch;
-    Tile::put(
-        sums, a.width - first_column,
-        [&](int row) { return rows_of[row] < 0 ? nullptr : result + row * a.batch * a.width; },
-        [&](int row, int column) {
-          const long long n = first_column + column;
-          return product_in_order(operand + rows_of[row] * stride, matrix + (a.sum_last ? n * a.matrix_apart : n),
-                                  a.sum_last ? 1 : a.matrix_apart, depth);
-        });
+    put_result<float>(a, [&](auto* result) {
+      Tile::put(
+          sums, a.width - first_column,
+          [&](int row) {
+            return rows_of[row] < 0 ? nullptr
+                                    : result + (rows_of[kRowsOfTile + row] * a.batch + batch) * a.width + first_column;
+          },
+          [&](int row, int column) {
+            const long long n = first_column + column;
+            return product_in_order(operand + rows_of[row] * stride, matrix + (a.sum_last ? n * a.matrix_apart : n),
+                                    a.sum_last ? 1 : a.matrix_apart, depth);
+          });
+    });
   }
 };
 
@@ -79,7 +87,7 @@ template <int kRows, int kColumns, bool kStored>
 struct TensorProduct {
   const ProductArguments& a;
   float* shared;
-  long long* rows_of;  ///< [row of the tile]: of the operand; below 0: none
+  long long* rows_of;  ///< of OperandRows
   TensorScratch* scratch;
 
   CELLC_DEVICE void run() {
@@ -125,7 +133,7 @@ struct TensorProduct {
 
     typename Tile::Sums sums = {};
     Tile{shared, static_cast<int>(a.stages), scratch}.add(sums, (a.depth + kTensorTerms - 1) / kTensorTerms, fetch);
-    rows.template put<Tile>(a, sums, first_row, first_column, batch);
+    rows.template put<Tile>(a, sums, first_column, batch);
   }
 };
 
@@ -148,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(256, CELLC_PRODUCT_BLOCKS)
     cellc_product(const __grid_constant__ cellc::ProductArguments a) {
   CELLC_DYNAMIC_SHARED(float, tensor_stages);
   CELLC_TENSOR_SCRATCH(scratch);
-  __shared__ long long rows_of[128];
+  __shared__ long long rows_of[2 * cellc::kRowsOfTile];
   cellc::run_product<false>(a, tensor_stages, rows_of, scratch);
 }
 #endif
@@ -157,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(256, CELLC_PRODUCT_BLOCKS)
     cellc_product_stored(const __grid_constant__ cellc::ProductArguments a) {
   CELLC_DYNAMIC_SHARED(float, tensor_stages);
   CELLC_TENSOR_SCRATCH(scratch);
-  __shared__ long long rows_of[128];
+  __shared__ long long rows_of[2 * cellc::kRowsOfTile];
   cellc::run_product<true>(a, tensor_stages, rows_of, scratch);
 }
 #endif

@@ -28,10 +28,12 @@ constexpr bool kPairsTerms = kTermsAtOnce == 16;  ///< a lane holds neighbouring
 /// Shared memory of a stage for each row and column of a tile; kernel_templates.cc tells the host.
 constexpr int kTensorRowBytes = 4 * (kTensorTerms + (kPairsTerms ? 8 : 4));
 
-/// A factor as it lies in memory.
-CELLC_DEVICE float number_of(float factor) { return factor; }
+/// A factor, or a sum, as it lies in memory.
+CELLC_DEVICE float number_of(float number) { return number; }
+CELLC_DEVICE void put_number(float* to, float number) { *to = number; }
 #ifdef CELLC_NARROW
-CELLC_DEVICE float number_of(Stored factor) { return widen(factor); }
+CELLC_DEVICE float number_of(Stored number) { return widen(number); }
+CELLC_DEVICE void put_number(Stored* to, float number) { *to = narrow(number); }
 #endif
 
 /// One side of a tile in shared memory: kLength rows, of the right factor columns, of kTensorTerms terms each.
@@ -176,7 +178,7 @@ struct TensorTile {
     bool finite = true;
     CELLC_UNROLL()
     for (int i = 0; i < 2 * kDown; ++i) {
-      float* const to = row_at(row + 8 * i);
+      auto* const to = row_at(row + 8 * i);
       if (!to) continue;
       CELLC_UNROLL()
       for (int j = 0; j < kAcross; ++j) {
@@ -184,7 +186,7 @@ struct TensorTile {
         for (int k = 0; k < 2; ++k) {
           if (column + 8 * j + k >= columns) continue;
           const float sum = sums[i / 2][j][2 * (i % 2) + k];
-          to[column + 8 * j + k] = sum;
+          put_number(to + column + 8 * j + k, sum);
           finite = finite & is_finite(sum);
         }
       }
@@ -192,11 +194,11 @@ struct TensorTile {
     if (finite) return;
     CELLC_UNROLL(1)
     for (int i = 0; i < 2 * kDown; ++i) {
-      float* const to = row_at(row + 8 * i);
+      auto* const to = row_at(row + 8 * i);
       CELLC_UNROLL(1)
       for (int j = 0; to && j < 2 * kAcross; ++j) {
         const int n = column + j / 2 * 8 + j % 2;
-        if (n < columns && !is_finite(to[n])) to[n] = again(row + 8 * i, n);
+        if (n < columns && !is_finite(number_of(to[n]))) put_number(to + n, again(row + 8 * i, n));
       }
     }
   }

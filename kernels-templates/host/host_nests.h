@@ -43,8 +43,10 @@ typedef struct cellc_nest_kernel {
 enum { CELLC_OF_INPUT, CELLC_OF_STATE, CELLC_OF_OUT, CELLC_OF_CHUNK, CELLC_OF_PARAM, CELLC_OF_ONCE };
 
 typedef struct cellc_product {
-  int operand, operand_id, matrix, matrix_id, sum_last, batch_inside, chunk;
-  int stored; /* the operand lies in 16 bits */
+  int operand, operand_id, matrix, matrix_id, sum_last, batch_inside;
+  int result, result_id; /* CELLC_OF_CHUNK or CELLC_OF_OUT */
+  int stored;            /* the operand lies in 16 bits */
+  int stores;            /* the result lies in 16 bits */
   cellc_dims batch, shared, rows, sums;
 } cellc_product;
 
@@ -483,7 +485,10 @@ static inline CELLC_PRODUCT cellc_product_arguments(const cellc_nest_work* w, co
   a.matrix = (const void*)(uintptr_t)(p->matrix == CELLC_OF_PARAM ? w->run->symbols[p->matrix_id].data
                                                                   : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
   a.sum_last = p->sum_last;
-  a.result = (void*)(uintptr_t)cellc_buffer(w, w->chunks, r->chunks, p->chunk, w->chunk_rows);
+  a.result_in_rows = p->result == CELLC_OF_OUT;
+  a.result_is_stored = p->stores;
+  a.result = (void*)(uintptr_t)(a.result_in_rows ? w->run->outs[p->result_id]
+                                                 : cellc_buffer(w, w->chunks, r->chunks, p->result_id, w->chunk_rows));
   return a;
 }
 

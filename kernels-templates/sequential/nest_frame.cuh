@@ -49,7 +49,9 @@ struct ProductArguments {
   long long matrix_batch;        ///< from one entry of the batch to the next that has another matrix
   long long tile, tile_columns;  ///< rows and columns that a block makes at a time
   long long stages;              ///< of shared memory, on tensor cores
-  void* result;                  ///< chunk rows [batch, width]
+  void* result;                  ///< rows [batch, width]
+  long long result_in_rows;      ///< they are an out's, as rows lie; else a chunk's, numbered like jobs
+  long long result_is_stored;    ///< they are rounded to storage of 16 bits
   void* prepared;                ///< the matrix as product_wgmma.cuh reads it
 };
 

@@ -75,6 +75,22 @@ CELLC_DEVICE RowPlace place_of(const NestFrame& f, long long job) {
   return place_of(f, job, [](long long a, long long b) { return quotient(a, b); });
 }
 
+/// Calls `put` with the rows of a product's result, of `Number` or of 16 bits.
+template <class Number, class Put>
+CELLC_DEVICE void put_result(const ProductArguments& a, const Put& put) {
+#ifdef CELLC_NARROW
+  if (a.result_is_stored) {
+    put(static_cast<Stored*>(a.result));
+    return;
+  }
+#endif
+  put(static_cast<Number*>(a.result));
+}
+/// The row of a product's result that a job's operand gives.
+CELLC_DEVICE long long result_row(const ProductArguments& a, const RowPlace& place) {
+  return a.result_in_rows ? place.row : place.chunk_row;
+}
+
 /// The sequence that a row belongs to, and the steps before it.
 template <class Number>
 struct StepPlace {

@@ -66,7 +66,7 @@ class SequentialRun {
     const std::int64_t size = static_cast<std::int64_t>(size_of(arrays_.arithmetic));
     const std::int64_t in = shape.in() * size, out = shape.out() * size;
     const std::byte *matrix = arrays_.matrix_of(p), *operand = arrays_.operand_of(p, scratch, span, in);
-    auto* result = static_cast<std::byte*>(const_cast<void*>(scratch.chunks[p.chunk].data()));
+    auto* result = static_cast<std::byte*>(const_cast<void*>(scratch.chunks[p.result.id].data()));
     const std::int64_t rows = span.rows(), most = cut_.product_rows;
     // Which rows share a call follows from the sequences alone: neither from the threads nor from who is asked.
     const std::int64_t rest = rows % most, first = run_.reverse ? rest : 0;

@@ -5,6 +5,7 @@
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -124,6 +125,10 @@ TEST(PlanExecution, SixteenBitsStayWhereNobodyElseReadsThem) {
   EXPECT_EQ(lane_storage(alone.front.cell, alone.staged, Dtype::BF16), Dtype::BF16);
   EXPECT_EQ(lane_storage(two.front.cell, two.staged, Dtype::BF16), Dtype::F32);
   EXPECT_EQ(lane_storage(two.front.cell, two.staged, Dtype::F64), Dtype::F64);
+  EXPECT_EQ(lane_storage(two.front.cell, two.staged, Dtype::BF16, true), Dtype::BF16);
+  EXPECT_TRUE(rounds_rows(product_factors(Products::Storage, Dtype::F16), Dtype::F16));
+  EXPECT_FALSE(rounds_rows(product_factors(Products::Storage, Dtype::F32), Dtype::F32));
+  EXPECT_FALSE(rounds_rows(product_factors(Products::Tf32x3, Dtype::F16), Dtype::F16));
 }
 
 TEST(PlanExecution, WhereNobodyLooksAtWholeStepsAStageThatIsReadLeavesNoResidual) {

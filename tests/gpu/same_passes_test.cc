@@ -10,6 +10,7 @@
 #include <set>
 
 #include "runtime/cuda/call/device_call.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/data/errors.h"
 #include "tests/gpu/aot_on_device.h"
 #include "tests/gpu/call_setting.h"
@@ -52,6 +53,23 @@ CallShape call_shape(const CellGraph& cell, const std::map<std::string, std::int
   return shape;
 }
 
+/// Storage, and what products multiply in: by Storage, what passes between passes has 16 bits, too.
+struct Numbers {
+  Dtype dtype;
+  Products products = Products::Tf32x3;
+};
+const std::vector<Numbers> kNumbers{{Dtype::F32}, {Dtype::BF16}, {Dtype::BF16, Products::Storage}};
+
+std::string to_string(const Numbers& n) {
+  return fmt::format("{} multiplied in {}", cellc::to_string(n.dtype), cellc::to_string(n.products));
+}
+
+SolveOptions options_of(const Numbers& numbers) {
+  SolveOptions solve = as_shipped();
+  solve.products = numbers.products;
+  return solve;
+}
+
 /// Addresses that nobody reads: all arrays given, by field.
 std::vector<GpuAddress> addresses(const CallLayout& layout, bool outs) {
   std::vector<GpuAddress> all;
@@ -60,11 +78,11 @@ std::vector<GpuAddress> addresses(const CallLayout& layout, bool outs) {
   return all;
 }
 
-std::vector<LaunchedPass> passes_of_call(PassRecorder& gpu, const LoweredCell& cell, Dtype dtype,
+std::vector<LaunchedPass> passes_of_call(PassRecorder& gpu, const LoweredCell& cell, const Numbers& numbers,
                                          const CallShape& shape, bool outs) {
   gpu.passes.clear();
-  DeviceCall call(gpu, std::make_shared<LoadedModules>(), cell.graph, cell.structure, dtype, nullptr, shape,
-                  as_shipped());
+  DeviceCall call(gpu, std::make_shared<LoadedModules>(), cell.graph, cell.structure, numbers.dtype, nullptr, shape,
+                  options_of(numbers));
   std::vector<CallArray> arrays;
   for (const GpuAddress a : addresses(call_layout(cell.graph), outs)) arrays.push_back({a, 0, 0});
   call.queue(arrays, 0, 0);
@@ -96,10 +114,11 @@ std::vector<LaunchedPass> passes_of_shipped(PassRecorder& gpu, const AotCell& sh
 }
 
 /// `known`: with all lengths; else with as few as it can be built with. Null where those are all.
-std::unique_ptr<AotCell> ship(const LoweredCell& cell, Dtype dtype, const GpuFacts& card,
+std::unique_ptr<AotCell> ship(const LoweredCell& cell, const Numbers& numbers, const GpuFacts& card,
                               const std::map<std::string, std::int64_t>& sizes, bool known) {
   ShipRequest request;
-  request.dtype = dtype;
+  request.dtype = numbers.dtype;
+  request.factors = product_factors(numbers.products, numbers.dtype);
   request.card = card;
   request.prefix = "shipped";
   if (known) request.lengths = needed_lengths(cell, sizes, true);
@@ -166,18 +185,18 @@ TEST_P(SamePasses, OfEveryShape) {
                                      {std::vector<std::int64_t>(512, 100)}};
   std::ptrdiff_t sums = 0;
   turns::Turn turn;
-  for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F32, Dtype::BF16}))
+  for (const Numbers& numbers : turn.of(kNumbers))
     for (const std::vector<std::int64_t>& axes :
          std::vector<std::vector<std::int64_t>>{{64, 16, 2, 2}, {3, 96, 64, 2}}) {
       const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, axes);
       for (const bool known : {true, false}) {
         if (!known && of.name == "17_mlstm" && axes[1] == 96) continue;  // SamePassesOfSums
-        const std::unique_ptr<AotCell> shipped = ship(cell, dtype, facts, sizes, known);
+        const std::unique_ptr<AotCell> shipped = ship(cell, numbers, facts, sizes, known);
         if (!shipped) continue;
         AotOnDevice program(gpu, *shipped);
         for (const Shape& shape : shapes) {
           const CallShape call = call_shape(cell.graph, sizes, shape);
-          const std::vector<LaunchedPass> run = passes_of_call(gpu, cell, dtype, call, shape.outs),
+          const std::vector<LaunchedPass> run = passes_of_call(gpu, cell, numbers, call, shape.outs),
                                           other =
                                               passes_of_shipped(gpu, *shipped, program, cell.graph, call, shape.outs);
           sums += std::count_if(run.begin(), run.end(), makes_sums);
@@ -187,7 +206,7 @@ TEST_P(SamePasses, OfEveryShape) {
             continue;
           }
           EXPECT_EQ(difference(without_choices_of_scans(run, known), without_choices_of_scans(other, known)), "")
-              << fmt::format("{} of {}, {} lengths, {}", cellc::to_string(dtype), axes, known ? "known" : "open",
+              << fmt::format("{} of {}, {} lengths, {}", to_string(numbers), axes, known ? "known" : "open",
                              to_string(shape));
         }
       }
@@ -212,10 +231,10 @@ TEST(SamePassesOfSums, InThreePartsOfSeveralStagesNeedKnownLengths) {
   for (const std::int64_t parts : {2, 3})
     for (const bool known : {true, false}) {
       std::map<std::string, std::int64_t> sizes{{"k", 32 * parts}, {"v", 2}};
-      const std::unique_ptr<AotCell> shipped = ship(cell, Dtype::F32, facts, sizes, known);
+      const std::unique_ptr<AotCell> shipped = ship(cell, {Dtype::F32}, facts, sizes, known);
       AotOnDevice program(gpu, *shipped);
       const CallShape call = call_shape(cell.graph, sizes, {{20, 20}});
-      const std::vector<LaunchedPass> run = passes_of_call(gpu, cell, Dtype::F32, call, true),
+      const std::vector<LaunchedPass> run = passes_of_call(gpu, cell, {Dtype::F32}, call, true),
                                       other = passes_of_shipped(gpu, *shipped, program, cell.graph, call, true);
       EXPECT_EQ(std::count_if(run.begin(), run.end(), makes_sums), 2);
       EXPECT_EQ(std::count_if(other.begin(), other.end(), makes_sums), known || parts == 2 ? 2 : 0);
@@ -255,25 +274,26 @@ TEST_P(SameBits, OfACallAndShippedCode) {
   Device device = open_device();
   PassRecorder gpu(*device.gpu);
   turns::Turn turn;
-  for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F32, Dtype::BF16})) {
+  for (const Numbers& numbers : turn.of(kNumbers)) {
+    const Dtype dtype = numbers.dtype;
     const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, {3, 16, 64, 2});
     oracle::Random random(11);
     Trial::Options with{.dtype = dtype, .sizes = sizes, .steps = 97};
     with.starts_given = with.step_by_step = true;  // the oracle is not asked
     const Trial trial(cell.graph, cell.oracle, of.file->ranges, random, with);
     for (const bool known : {true, false}) {
-      const std::unique_ptr<AotCell> shipped = ship(cell, dtype, gpu.facts(), sizes, known);
+      const std::unique_ptr<AotCell> shipped = ship(cell, numbers, gpu.facts(), sizes, known);
       if (!shipped) continue;
       if (!known && shipped->reduced.empty()) continue;  // what there is to see here are walks with sums
       AotOnDevice program(gpu, *shipped);
       std::vector<Shape> shapes{{{13, 13, 13}}};
       if (known) shapes.insert(shapes.end(), {{{97}}, {{64, 0, 97}, true}});
       for (const Shape& shape : shapes) {
-        SCOPED_TRACE(fmt::format("{}, {} lengths, {}", to_string(dtype), known ? "known" : "open", to_string(shape)));
+        SCOPED_TRACE(fmt::format("{}, {} lengths, {}", to_string(numbers), known ? "known" : "open", to_string(shape)));
         const Binding binding = trial.bound(shape.steps, shape.packed, 1);
         CallArrays arrays(gpu, cell.graph, binding, dtype, {});
         DeviceCall call(gpu, std::make_shared<LoadedModules>(), cell.graph, cell.structure, dtype, nullptr,
-                        arrays.shape(), as_shipped());
+                        arrays.shape(), options_of(numbers));
         gpu.passes.clear();
         call.queue(arrays.arrays(), 0, 0);
         const std::vector<LaunchedPass> run = without_blocks_of_scans(without_choices_of_scans(gpu.passes, known));

@@ -15,6 +15,7 @@
 #include "compiler/derive/pipeline.h"
 #include "runtime/cuda/device/shared_modules.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
+#include "runtime/cuda/launch/nest_tables.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/relaxation_on_gpu.h"
 #include "runtime/cuda/launch/run_arrays.h"
@@ -170,8 +171,10 @@ struct CudaSolver::Impl {
       for (auto& p : programs) p.reset();
   }
 
-  NestOptions nest_options() {
+  /// `between`: of a cell that stands between stages; null: of whole steps.
+  NestOptions nest_options(const DerivedCell* between = nullptr) {
     NestOptions options;
+    if (between) std::tie(options.wide_inputs, options.wide_histories) = wide_arrays(*between);
     options.source = source;
     options.factors = product_factors(solve.products, dtype);
     options.wide = solve.wide_products;
@@ -183,9 +186,10 @@ struct CudaSolver::Impl {
   }
 
   NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
-                            Dtype storage, const std::vector<PersistentCode>& lives_through_steps = {}) {
+                            Dtype storage, const std::vector<PersistentCode>& lives_through_steps = {},
+                            const DerivedCell* between = nullptr) {
     if (!program) {
-      NestOptions options = nest_options();
+      NestOptions options = nest_options(between);
       options.persistent = lives_through_steps;
       program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
       made_nests = true;
@@ -236,6 +240,7 @@ struct CudaSolver::Impl {
     r.card = gpu.facts();
     r.solve = solve;
     r.repeats = repeats();
+    r.rounds_rows = cellc::rounds_rows(product_factors(solve.products, dtype), dtype);
     if (!r.repeats) r.observed = observed;
     r.rows = arrays.rows;
     r.longest = arrays.longest;
@@ -282,7 +287,8 @@ struct CudaSolver::Impl {
     wanted = run.wanted;
     outs_wanted = on_device;
     for (std::size_t o = 0; o < cell.outs.size(); ++o) outs_wanted = outs_wanted || wanted.out(o);
-    use_storage(lane_storage(cell, stages_of_cell(), dtype));
+    use_storage(lane_storage(cell, stages_of_cell(), dtype,
+                             cellc::rounds_rows(product_factors(options.products, dtype), dtype)));
     replan(options);
     use_storage(execution.storage);
     plan_left_outs();
@@ -540,8 +546,8 @@ struct CudaSolver::Impl {
       } else if (pass.kind == PassKind::Remade && static_cast<std::size_t>(pass.part) == remade[k_of(pass)].size()) {
         auto source = remaking[k_of(pass)]->missing(single_steps(k_of(pass)), CudaPlan());
         if (source) sources.push_back(std::move(*source));
-      } else if (const Nest nest = nest_of(pass); nest.cell && !*nest.program) {
-        sources.push_back(NestProgram::emit(*nest.cell, Structure{}, pass.storage, nest_options()));
+      } else if (const Nest nest = nest_of(pass); nest.derived && !*nest.program) {
+        sources.push_back(NestProgram::emit(nest.derived->cell, Structure{}, pass.storage, nest_options(nest.derived)));
       }
     }
     compile_ms += gpu.compile_ahead(sources);
@@ -550,29 +556,29 @@ struct CudaSolver::Impl {
   /// What a pass around stages runs.
   struct Nest {
     std::optional<NestProgram>* program = nullptr;
-    const CellGraph* cell = nullptr;  ///< null: the pass is another
+    const DerivedCell* derived = nullptr;  ///< null: the pass is another
   };
   Nest nest_of(const Pass& pass) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
     switch (pass.kind) {
       case PassKind::Once:
-        return {&once[form_of(pass)][k], &lanes_of(k, form_of(pass)).once.cell};
+        return {&once[form_of(pass)][k], &lanes_of(k, form_of(pass)).once};
       case PassKind::Before:
-        return {&before[form_of(pass)][k], &lanes_of(k, form_of(pass)).before.cell};
+        return {&before[form_of(pass)][k], &lanes_of(k, form_of(pass)).before};
       case PassKind::Remade: {
         const auto part = static_cast<std::size_t>(pass.part);
         if (part == remade[k].size()) return {};
-        return {&remade[k][part], &staged->stages[k].remade[part].cell};
+        return {&remade[k][part], &staged->stages[k].remade[part]};
       }
       case PassKind::After:
-        return {left_outs() ? &left_outs()->program : &after, &after_cell().cell};
+        return {left_outs() ? &left_outs()->program : &after, &after_cell()};
       default:
         return {};
     }
   }
   NestProgram& program_of(const Pass& pass) {
     const Nest nest = nest_of(pass);
-    return nest_program(*nest.program, *nest.cell, Structure{}, pass.storage);
+    return nest_program(*nest.program, nest.derived->cell, Structure{}, pass.storage, {}, nest.derived);
   }
 
   void run(const Pass& pass, GpuStream stream) {
@@ -710,7 +716,8 @@ struct CudaSolver::Impl {
   /// to say where else it is.
   const char* unchecked(const SolveReport& report) {
     if (execution.runs_stepwise || arrays.rows == 0) return nullptr;
-    if (execution.stages.size() > 1 && report.max_residual > 0)
+    // Later stages read rounded rows as they were written.
+    if (execution.stages.size() > 1 && report.max_residual > 0 && running == arithmetic)
       return "a later stage amplifies what the stages before it left";
     // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from
     // large states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a|
@@ -749,7 +756,7 @@ struct CudaSolver::Impl {
       arrays.reserve_rows(step_arrays[o], c.cell.outs[o].index);
       r.outs.push_back(step_arrays[o].address());
     }
-    nest_program(step, c.cell, Structure{}, running).run(r, stream);
+    nest_program(step, c.cell, Structure{}, running, {}, &c).run(r, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Array written = arrays.fetch_trajectory(u, stream),
                   made = arrays.fetch_rows(step_arrays[u].address(), cell.symbols[cell.updates[u].symbol].axes, stream);

@@ -37,8 +37,8 @@ class CudaSolver {
 
   // The same in parts, for whoever times or repeats a run. Inputs of `run` without data are given by place().
   void upload(const BoundRun& run, const SolveOptions& options);
-  /// An input that is on the device already: rows at data + row*row_stride entries, of the storage dtype
-  /// (arithmetic precision where a 16-bit cell has outs, several stages or sums over inputs). After upload.
+  /// An input that is on the device already: rows at data + row*row_stride entries, of storage(). After
+  /// upload.
   void place(int symbol, GpuAddress data, std::int64_t row_stride);
   /// For arrays that all lie on the device: shapes and the depth of histories are read, no data. What place_all()
   /// leaves out is the solver's own. Nobody looks at the whole step afterwards, so a stage that later ones read is

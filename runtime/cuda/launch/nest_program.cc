@@ -22,7 +22,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(NestFrame) == 19 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
+static_assert(sizeof(NestFrame) == 19 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 18 * 8);
 
 namespace {
 
@@ -120,6 +120,7 @@ PlanOptions plan_options(const CellGraph& cell, Dtype storage, ProductFactors fa
   options.hoist_products = !cell.has_lines();
   options.reads_stored = factors != ProductFactors::Real;
   options.rounds_operands = factors == ProductFactors::BF16 || factors == ProductFactors::F16;
+  options.products_to_outs = true;
   return options;
 }
 
@@ -316,7 +317,7 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
                                   ? gpu.function(impl->module, stored ? "cellc_product_stored" : "cellc_product")
                                   : GpuFunction());
   impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype),
-                             dtype == Dtype::F64, options.wide_inputs);
+                             dtype == Dtype::F64, options.wide_inputs, options.wide_outs);
   impl->allow_wide_products();
   return NestProgram(std::move(impl));
 }

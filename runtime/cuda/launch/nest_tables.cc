@@ -11,8 +11,8 @@ namespace {
 
 class Filler {
  public:
-  Filler(const Plan& plan, NestTables& tables, const std::vector<char>& wide_inputs)
-      : plan_(plan), cell_(plan.cell), t_(tables), wide_inputs_(wide_inputs) {}
+  Filler(const Plan& plan, NestTables& tables, const std::vector<char>& wide_inputs, const std::vector<char>& wide_outs)
+      : plan_(plan), cell_(plan.cell), t_(tables), wide_inputs_(wide_inputs), wide_outs_(wide_outs) {}
 
   void run(const std::vector<NestKernel>& kernels, bool f64) {
     for (const Symbol& s : cell_.symbols) t_.symbol_axes.push_back(dims(s.axes));
@@ -41,6 +41,9 @@ class Filler {
   }
 
  private:
+  static bool is_in(const std::vector<char>& flags, int id) {
+    return static_cast<std::size_t>(id) < flags.size() && flags[static_cast<std::size_t>(id)];
+  }
   int axis(AxisId id) const { return header_position(cell_, id); }
   cellc_dims dims(const std::vector<AxisId>& axes) {
     const cellc_dims result{static_cast<int>(t_.axes.size()), static_cast<int>(axes.size())};
@@ -70,10 +73,10 @@ class Filler {
     q.matrix_id = p.matrix.id;
     q.sum_last = p.sum_last;
     q.batch_inside = p.batch_inside;
-    q.chunk = p.chunk;
-    const auto operand = static_cast<std::size_t>(p.operand.id);
-    const bool is_wide = p.operand.place == Place::Input && operand < wide_inputs_.size() && wide_inputs_[operand];
-    q.stored = reads_stored_rows(plan_, p) && !is_wide;
+    q.result = p.result.place == Place::Out ? CELLC_OF_OUT : CELLC_OF_CHUNK;
+    q.result_id = p.result.id;
+    q.stores = stores_rows(plan_, p) && !(p.result.place == Place::Out && is_in(wide_outs_, p.result.id));
+    q.stored = reads_stored_rows(plan_, p) && !(p.operand.place == Place::Input && is_in(wide_inputs_, p.operand.id));
     q.batch = dims(p.batch);
     q.shared = dims(p.shared);
     q.rows = dims(p.rows);
@@ -107,7 +110,7 @@ class Filler {
   const Plan& plan_;
   const CellGraph& cell_;
   NestTables& t_;
-  const std::vector<char>& wide_inputs_;
+  const std::vector<char>&wide_inputs_, &wide_outs_;
 };
 
 }  // namespace
@@ -148,10 +151,19 @@ cellc_wide_products wide_stored_products(const ProductTemplate& product) {
   return wide;
 }
 
+std::pair<std::vector<char>, std::vector<char>> wide_arrays(const DerivedCell& between) {
+  std::vector<char> inputs, histories;
+  for (const ArraySource& s : between.sources) {
+    inputs.push_back(s.kind == ArraySource::Kind::Sum);
+    histories.push_back(s.kind == ArraySource::Kind::Trajectory || s.kind == ArraySource::Kind::Remade);
+  }
+  return {inputs, histories};
+}
+
 NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
-                       bool f64, const std::vector<char>& wide_inputs) {
+                       bool f64, const std::vector<char>& wide_inputs, const std::vector<char>& wide_outs) {
   NestTables tables;
-  Filler(plan, tables, wide_inputs).run(kernels, f64);
+  Filler(plan, tables, wide_inputs, wide_outs).run(kernels, f64);
   tables.rows.product_row_bytes = product.row_bytes;
   tables.rows.product_blocks = product.blocks;
   return tables;

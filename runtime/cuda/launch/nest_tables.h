@@ -1,9 +1,11 @@
 #pragma once
 // The kernels of a plan as the tables by which kernels-templates/host/host_nests.h runs them: for runs of our own
 // and, printed, for code that is shipped.
+#include <utility>
 #include <vector>
 
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
+#include "compiler/derive/derived_cell.h"
 #include "kernels-templates/host/host_nests.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
 #include "runtime/cuda/build/kernel_templates.h"
@@ -31,9 +33,13 @@ struct NestTables {
 cellc_wide_products wide_products(const ProductTemplate& product);
 cellc_wide_products wide_stored_products(const ProductTemplate& product);
 
+/// Which inputs, and which histories, a cell between stages reads in the precision of arithmetic though rows are
+/// narrow: sums that lanes have left, and starts, which are the row before the first. By symbol.
+std::pair<std::vector<char>, std::vector<char>> wide_arrays(const DerivedCell& between);
+
 /// Kernel k is known to the device by the number k, products by the numbers after the last of them: of rows of
-/// arithmetic precision, and of those that lie in 16 bits. `wide_inputs`: of NestOptions.
+/// arithmetic precision, and of those that lie in 16 bits. `wide_inputs`, `wide_outs`: of NestOptions.
 NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
-                       bool f64, const std::vector<char>& wide_inputs = {});
+                       bool f64, const std::vector<char>& wide_inputs = {}, const std::vector<char>& wide_outs = {});
 
 }  // namespace cellc

@@ -225,9 +225,14 @@ std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, 
   return values;
 }
 
-Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype) {
+Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype, bool rounds_rows) {
   const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell.outs.empty();
-  return alone ? dtype : arithmetic_of(dtype);
+  return alone || rounds_rows ? dtype : arithmetic_of(dtype);
+}
+
+bool rounds_rows(ProductFactors factors, Dtype dtype) {
+  return (dtype == Dtype::BF16 && factors == ProductFactors::BF16) ||
+         (dtype == Dtype::F16 && factors == ProductFactors::F16);
 }
 
 std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages,
@@ -285,7 +290,7 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
   plan.runs_stepwise = !plan.stepwise_reason.empty();
   plan.storage = plan.runs_stepwise ? r.dtype
                  : takes_own_rows   ? arithmetic_of(r.dtype)
-                                    : lane_storage(r.cell, r.staged, r.dtype);
+                                    : lane_storage(r.cell, r.staged, r.dtype, r.rounds_rows);
   plan.sum_parts.assign(count, 0);
   plan.makes_outs.assign(count, false);
   plan.remakes.assign(count, false);
@@ -319,8 +324,9 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
       stage = sequential_for("later stages read this one, and it has more steps than lanes go over singly");
     if (!plan.runs_stepwise && r.rows > 0) {
       const cellc_plan numbers = host_plan(stage);
+      // Where rows are rounded, later stages read them as they were written.
       plan.remakes[k] = r.on_device && !r.is_adjoint && solve.check_scans && cellc_is_remade(&numbers) &&
-                        !r.staged.stages[k].remade.empty();
+                        !r.staged.stages[k].remade.empty() && plan.storage == arithmetic_of(r.dtype);
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
       // Segments run steps more than once.
       plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 &&

@@ -75,7 +75,8 @@ struct ExecutionRequest {
   SolveOptions solve{};
   std::vector<Observed> observed{};  ///< by stage, of earlier calls of this shape; empty: none
   std::int64_t rows = 0, longest = 0;
-  bool repeats = false;  ///< calls are to have the same bits each time
+  bool repeats = false;      ///< calls are to have the same bits each time
+  bool rounds_rows = false;  ///< of lane_storage()
   /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
   /// no residual, or they read its new values as they were made again.
   bool on_device = false;
@@ -128,8 +129,11 @@ std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, 
 
 /// Storage of rows on a device if the cell is run in lanes, and not by one walk that makes all outs: 16 bits where
 /// nothing but the stage itself reads what it writes. What a second stage or an out would read was rounded, so they get
-/// arithmetic precision.
-Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype);
+/// arithmetic precision, but where `rounds_rows` allows that: what passes between passes is then rounded like factors
+/// of products are, and each pass follows from the rows that the one before it has written.
+Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype, bool rounds_rows = false);
+/// Whether products that multiply so allow it.
+bool rounds_rows(ProductFactors factors, Dtype dtype);
 
 /// Why the cell runs step by step, all of it as nests: the first stage whose lanes no thread can hold. Empty: it does
 /// not. `relaxes`: stages that mix are relaxed.

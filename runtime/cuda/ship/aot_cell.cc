@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
@@ -19,6 +20,7 @@
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/offline_gpu.h"
 #include "runtime/cuda/launch/nest_program.h"
+#include "runtime/cuda/launch/nest_tables.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/cuda/ship/aot_outline.h"
@@ -86,7 +88,7 @@ class AotBuilder {
 
   void run() {
     const StagedCell staged = split_stages(cell_, structure_, request_.derive);
-    running_ = lane_storage(cell_, staged, request_.dtype);
+    running_ = lane_storage(cell_, staged, request_.dtype, rounds_rows(request_.factors, request_.dtype));
     sizes_ = known_sizes();
     std::vector<std::unique_ptr<StageProgram>> programs;
     const ExecutionPlan plan = planned(staged, programs);
@@ -121,6 +123,7 @@ class AotBuilder {
   ExecutionPlan planned(const StagedCell& staged, std::vector<std::unique_ptr<StageProgram>>& programs) {
     ExecutionRequest asked{cell_, structure_, staged};
     asked.dtype = request_.dtype;
+    asked.rounds_rows = rounds_rows(request_.factors, request_.dtype);
     asked.card = card_.facts();
     asked.rows = asked.longest = 1;
     for (std::size_t k = 0; k < staged.stages.size(); ++k) {
@@ -193,6 +196,7 @@ class AotBuilder {
     CudaNestsOptions emit;
     emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;
+    if (derived) std::tie(emit.wide_inputs, emit.wide_histories) = wide_arrays(*derived);
     const CudaNestsModule module = emit_cuda_nests(plan, emit);
     // The first two lines say where the file begins.
     std::string text = module.text;
@@ -201,13 +205,14 @@ class AotBuilder {
         storage,
         fmt::format("// {} {}\n{}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text),
         {"nest_frame.cuh", "nests.cuh"});
-    rows.tables = nest_tables(plan, module.kernels, product_template(request_.factors, storage), storage == Dtype::F64);
+    rows.tables = nest_tables(plan, module.kernels, product_template(request_.factors, storage), storage == Dtype::F64,
+                              emit.wide_inputs);
     rows.tables.rows.first_kernel = static_cast<int>(source_.kernels.size());
     for (const NestKernel& k : module.kernels) source_.add_kernel(k.function, source_.space_of(storage));
     // In the order of the tables: what is there of both kinds.
     for (const bool stored : {false, true})
-      if (std::any_of(plan.products.begin(), plan.products.end(),
-                      [&](const Product& p) { return reads_stored_rows(plan, p) == stored; }))
+      if (std::any_of(rows.tables.products.begin(), rows.tables.products.end(),
+                      [&](const cellc_product& p) { return (p.stored != 0) == stored; }))
         source_.ask_for_product(storage, stored ? &rows.tables.rows.stored_kernel : &rows.tables.rows.product_kernel,
                                 stored);
     if (derived) {
@@ -266,7 +271,8 @@ class AotBuilder {
 
   void add_remade(const StageCells& stage, std::size_t k, const StagedCell& staged) {
     AotStage& s = to_.stages[k];
-    if (stage.remade.empty()) return;
+    // Later stages read rounded rows as they were written.
+    if (stage.remade.empty() || running_ != arithmetic_of(request_.dtype)) return;
     for (const DerivedCell& pass : stage.remade) {
       AotRemade& remade = s.remade.emplace_back();
       for (const ArraySink& sink : pass.sinks)

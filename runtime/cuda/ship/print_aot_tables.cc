@@ -128,8 +128,9 @@ static_assert(fills<Table>({CELLC_AT(kind), CELLC_AT(axes), CELLC_AT(lag_of), CE
 namespace product_table {
 using Table = cellc_product;
 static_assert(fills<Table>({CELLC_AT(operand), CELLC_AT(operand_id), CELLC_AT(matrix), CELLC_AT(matrix_id),
-                            CELLC_AT(sum_last), CELLC_AT(batch_inside), CELLC_AT(chunk), CELLC_AT(stored),
-                            CELLC_AT(batch), CELLC_AT(shared), CELLC_AT(rows), CELLC_AT(sums)}));
+                            CELLC_AT(sum_last), CELLC_AT(batch_inside), CELLC_AT(result), CELLC_AT(result_id),
+                            CELLC_AT(stored), CELLC_AT(stores), CELLC_AT(batch), CELLC_AT(shared), CELLC_AT(rows),
+                            CELLC_AT(sums)}));
 }  // namespace product_table
 namespace outline_table {
 using Table = cellc_outline;
@@ -184,9 +185,9 @@ std::string item(const cellc_nest_kernel& k) {
                      k.exchange_bytes);
 }
 std::string item(const cellc_product& p) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix,
-                     p.matrix_id, p.sum_last, p.batch_inside ? 1 : 0, p.chunk, p.stored, item(p.batch), item(p.shared),
-                     item(p.rows), item(p.sums));
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix,
+                     p.matrix_id, p.sum_last, p.batch_inside ? 1 : 0, p.result, p.result_id, p.stored, p.stores,
+                     item(p.batch), item(p.shared), item(p.rows), item(p.sums));
 }
 std::string item(const cellc_variant& v) {
 #define CELLC_PRINT(field) , v.field
