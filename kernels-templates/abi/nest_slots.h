@@ -1,5 +1,5 @@
 /* The arguments and forms of kernels of whole steps, in the order of their numbers: enumerators for the compiler
- * (compiler/codegen_cuda/emit_cuda_nests.h), and for the host in C (host_nests.h). */
+ * (compiler/codegen_cuda/emit_cuda_nests.h), and for the host in C (host_nest_kernels.h). */
 #ifndef CELLC_ABI_NEST_SLOTS
 #define CELLC_ABI_NEST_SLOTS
 

@@ -3,7 +3,7 @@
 // A block makes tiles of the result, a thread 4 by 4 or 8 by 8 sums of each. What a tile needs comes to shared memory
 // eight terms at a time, while the eight before are multiplied; 16 bytes are read from there at once, so that a thread
 // of 8 by 8 sums reads 4 times for 64 multiplications. Large tiles are taken where there are enough of them for the
-// card (host_nests.h).
+// card (host_nest_products.h).
 //
 // Each sum is added up in the order of its terms by one thread, so its bits depend on neither the batch, nor the card,
 // nor the tile. Needs nests.cuh.

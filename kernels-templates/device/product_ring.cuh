@@ -15,13 +15,16 @@
 // columns of a row, else 256. Needs product_tensor.cuh and wgmma.cuh.
 #pragma once
 
+#include "kernels-templates/abi/wide_products.h"
+
 namespace cellc {
 
-constexpr int kFeeders = 128, kMultipliers = 256, kRingThreads = kFeeders + kMultipliers;
+constexpr int kFeeders = 128, kMultipliers = 256;
+static_assert(kFeeders + kMultipliers == CELLC_WIDE_THREADS && kWideTile == CELLC_WIDE_TILE);
 constexpr int kRingRowBytes = 128,
               kRingPitch = kRingRowBytes + 16;  ///< rows that are read together fall into other banks
 constexpr int kRingSide = kWideTile * kRingPitch;
-constexpr int kMostSlots = 8;
+constexpr int kMostSlots = CELLC_WIDE_SLOTS;
 
 #if defined(CELLC_EMULATOR)
 struct RingGate {
@@ -119,13 +122,12 @@ CELLC_DEVICE void take_registers() {}
 #endif
 #endif
 
-/// Before the slots; the host knows its size (kernel_templates.cc).
+/// Before the slots.
 struct alignas(128) RingHead {
   RingGate full[kMostSlots], empty[kMostSlots];
   long long rows[kWideTile];  ///< of the tile that is fed: where each begins in the operand; below 0: nowhere
 };
-constexpr int kRingHeadBytes = 1536;
-static_assert(sizeof(RingHead) <= kRingHeadBytes);
+static_assert(sizeof(RingHead) <= CELLC_WIDE_HEAD_BYTES);
 
 /// Without a call, as quotient() may be one: around it a thread would have to put its sums aside.
 struct DivideHere {
@@ -197,7 +199,7 @@ struct RingProduct {
   }
 
   CELLC_DEVICE RingHead* head() const { return reinterpret_cast<RingHead*>(shared); }
-  CELLC_DEVICE char* slot_at() const { return shared + kRingHeadBytes + slot.number * slot_bytes; }
+  CELLC_DEVICE char* slot_at() const { return shared + CELLC_WIDE_HEAD_BYTES + slot.number * slot_bytes; }
 
   CELLC_DEVICE void run() {
     if (threadIdx.x == 0) {

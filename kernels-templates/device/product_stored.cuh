@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(256)
   cellc::await_stream();
   cellc::prepare_stored(a);
 }
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(CELLC_WIDE_THREADS, 1)
     cellc_product_wgmma_stored(const __grid_constant__ cellc::ProductArguments a) {
   CELLC_DYNAMIC_SHARED(char, ring);
   CELLC_WIDE_SCRATCH(scratch);

@@ -2,6 +2,7 @@
 #ifndef CELLC_HOST_TILES
 #define CELLC_HOST_TILES
 
+#include "kernels-templates/abi/wide_products.h"
 #include "kernels-templates/host/host_stage.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
 
@@ -60,9 +61,6 @@ typedef struct cellc_wide_products {
 } cellc_wide_products;
 
 enum {
-  CELLC_WIDE_TILE = 128,    /* rows of a block; columns that are prepared together */
-  CELLC_WIDE_THREADS = 384, /* of a block that multiplies (product_ring.cuh) */
-  CELLC_WIDE_SLOTS = 8,     /* at most */
   /* The matrix is made ready in every run, as params may have changed: of 1024 by 1024 that takes 8 us, where 4096 rows
    * win 38 us of 16-bit factors and 106 of 3xTF32. Of 64 columns of 1024 terms it takes 3 to 6, where 16384 rows win 9
    * to 34. */

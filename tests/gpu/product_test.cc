@@ -25,7 +25,6 @@ struct Tile {
   long long rows, columns, stages;
 };
 constexpr Tile kSmall{64, 64, 2};
-constexpr int kHeadBytes = 1536;  ///< of product_ring.cuh
 
 bool is_narrow(Dtype storage) { return size_of(storage) == 2; }
 
@@ -137,8 +136,8 @@ class HoistedProducts : public testing::Test {
     GpuLaunch multiply = shape(blocks, 256, a.stages * (tile.rows + tile.columns) * row_bytes_);
     if (Of::kWide) {
       launch(*gpu_, prepare_, shape(blocks, 256), a);
-      a.stages = std::min<long long>(a.stages, (gpu_->facts().shared_per_block - kHeadBytes) / slot_bytes);
-      multiply = shape(blocks, CELLC_WIDE_THREADS, kHeadBytes + a.stages * slot_bytes);
+      a.stages = std::min<long long>(a.stages, (gpu_->facts().shared_per_block - CELLC_WIDE_HEAD_BYTES) / slot_bytes);
+      multiply = shape(blocks, CELLC_WIDE_THREADS, CELLC_WIDE_HEAD_BYTES + a.stages * slot_bytes);
     }
     launch(*gpu_, kernel_, multiply, a);
     const auto found = download<Real>(*gpu_, a_result);
@@ -284,7 +283,7 @@ double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth, 
   GpuLaunch multiply = shape(2, 256, 3 * 128 * form.row_bytes);
   if (Of::kWide) {
     launch(*gpu, gpu->function(module, prepare_name(Of::kStorage)), shape(2, 256), a);
-    multiply = shape(2, CELLC_WIDE_THREADS, kHeadBytes + 3 * form.stored_slot_bytes);
+    multiply = shape(2, CELLC_WIDE_THREADS, CELLC_WIDE_HEAD_BYTES + 3 * form.stored_slot_bytes);
   }
   launch(*gpu, kernel, multiply, a);
   const auto found = download<float>(*gpu, a_result);

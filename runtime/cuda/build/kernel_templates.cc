@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "kernels-templates/abi/wide_products.h"
+
 namespace cellc {
 
 std::string_view kernel_template(std::string_view name) {
@@ -20,7 +22,7 @@ ProductTemplate product_template(ProductFactors factors, Dtype storage) {
   const bool pairs_terms = factors == ProductFactors::BF16 || factors == ProductFactors::F16;
   ProductTemplate result{{"tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"},
                          std::string("#define CELLC_PRODUCTS_") + name + " 1\n"};
-  constexpr int kTerms = 32, kWideTile = 128, kRingSide = kWideTile * (128 + 16);
+  constexpr int kTerms = 32, kWideTile = CELLC_WIDE_TILE, kRingSide = kWideTile * (128 + 16);
   result.row_bytes = 4 * (kTerms + (pairs_terms ? 8 : 4));
   result.blocks = factors == ProductFactors::Tf32x3 ? 1 : 2;
   // Where sums leave the tensor cores after each slot, a tile has half as many columns.

@@ -133,7 +133,7 @@ void NestTables::point() {
 cellc_wide_products wide_products(const ProductTemplate& product) {
   cellc_wide_products wide{};
   wide.slot_bytes = product.wide_slot_bytes;
-  wide.head_bytes = 1536;  // kRingHeadBytes
+  wide.head_bytes = CELLC_WIDE_HEAD_BYTES;
   wide.matrix_bytes = product.wide_matrix_bytes;
   wide.terms = 32;
   wide.columns = product.wide_columns;
