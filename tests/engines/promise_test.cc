@@ -193,7 +193,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Known{&kSumInAnotherOrder, Strategy::Shooting}, Known{&kSumInAnotherOrder, Strategy::Newton},
                     Known{&kSumInAnotherOrder, Strategy::Scan}, Known{&kStateIsRounding, Strategy::Segmented},
                     Known{&kStateIsRounding, Strategy::Shooting}, Known{&kStateIsRounding, Strategy::Newton},
-                    Known{&kStateIsRounding, Strategy::Scan}),
+                    Known{&kStateIsRounding, Strategy::Scan}, Known{&kProductReadTwice, Strategy::Segmented},
+                    Known{&kProductReadTwice, Strategy::Shooting}, Known{&kProductReadTwice, Strategy::Scan},
+                    Known{&kProductOfFewerAxes, Strategy::Segmented}, Known{&kProductOfFewerAxes, Strategy::Shooting},
+                    Known{&kProductOfFewerAxes, Strategy::Scan}),
     [](const auto& info) { return std::string(info.param.promise->name) + "_" + to_string(info.param.strategy); });
 
 }  // namespace

@@ -177,6 +177,29 @@ const BrokenPromise kStateIsRounding = {"state_is_rounding",
                                         "the sequential kernel adds up a mean by vectors, lanes term by term, and "
                                         "each is sure of its own",
                                         {{2000}, 3}};
+const BrokenPromise kProductReadTwice = {"product_read_twice",
+                                         R"(cell amplified[d] {
+  state g[d], h[d]
+  input a[d] in (0, 0.9), b[d]
+  g' = a*g + b
+  h' = 0.5*h + sin(1000*g')
+  out y = a*g
+}
+)",
+                                         "LLVM fuses a product with a sum only where nobody else reads it: here in "
+                                         "lanes, which make no outs, and not in the sequential kernel",
+                                         {{300}, 7}};
+const BrokenPromise kProductOfFewerAxes = {"product_of_fewer_axes",
+                                           R"(cell amplified[d, n] {
+  state g[d,n], h[d,n]
+  input a[d], b[d], c[d,n]
+  g' = 0.5*g + (c + a*b)
+  h' = 0.5*h + sin(1000*g')
+}
+)",
+                                           "the sequential kernel makes a product of fewer axes in a nest of its own, "
+                                           "lanes make it beside its sum and round once",
+                                           {{300}, 7}};
 const BrokenPromise kScanFeedsStage = {
     "scan_feeds_stage",
     R"(cell fed[d] {

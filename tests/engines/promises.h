@@ -45,6 +45,8 @@ extern const BrokenPromise kLagOfAGuess;
 extern const BrokenPromise kSumInAnotherOrder;
 /// The same, where nothing but what the order leaves is the state.
 extern const BrokenPromise kStateIsRounding;
+/// A later stage amplifies last bits: of a product that an out reads too, and of one that another nest makes.
+extern const BrokenPromise kProductReadTwice, kProductOfFewerAxes;
 /// On arrays of a caller nobody looks at what a later stage makes of a scan.
 extern const BrokenPromise kScanFeedsStage;
 
