@@ -168,6 +168,7 @@ class KernelEmitter {
   std::map<std::pair<int, int>, std::string> lag_bases_;
   std::string steps_name_;
   std::unordered_map<NodeId, std::string> registers_;  ///< scalars of the step
+  std::unordered_set<NodeId> new_states_;
 
   // The current nest
   int lanes_ = 1;

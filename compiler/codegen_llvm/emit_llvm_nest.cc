@@ -370,10 +370,11 @@ void KernelEmitter::emit_stores(const Nest&) {
 /// Whether a sum takes a product as one instruction: wherever a nest makes both, whoever else reads the product. LLVM's
 /// own choice, the flag `contract`, follows from how often it is read, so that two kernels which share a step's formula
 /// would round it differently: the whole step, in which an out or another state reads the product too, and the lanes of
-/// one stage. Only where a plan has the two in different nests may they still (CellPrograms::adds_otherwise).
+/// one stage. A state's new value is none: lanes of later stages read it, rounded. Only where a plan has the two in
+/// different nests may they still (CellPrograms::adds_otherwise).
 bool KernelEmitter::is_fused(NodeId product) const {
   const Op op = node(product).op;
-  return (op == Op::Mul || op == Op::Square) && made_here_.contains(product);
+  return (op == Op::Mul || op == Op::Square) && made_here_.contains(product) && !new_states_.contains(product);
 }
 
 std::string KernelEmitter::add_product(NodeId product, int block, const std::string& sum, bool minus) {

@@ -50,8 +50,23 @@ bool adds_rounded_products(const Nest& nest, const Graph& graph, const StepDepen
          std::any_of(nest.inlined.begin(), nest.inlined.end(), adds_one);
 }
 
-bool rounds_otherwise_than_lanes(const Plan& plan) {
+/// Whether a product for a state is an out: lanes that make outs (fused_outs.h) have it as a state, and fuse none.
+bool adds_outs(const CellGraph& cell, const StepDependencies& of) {
+  const auto is_product_out = [&](NodeId id) {
+    return (cell.graph[id].op == Op::Mul || cell.graph[id].op == Op::Square) &&
+           std::any_of(cell.outs.begin(), cell.outs.end(), [&](const Out& out) { return out.value == id; });
+  };
+  for (NodeId id = 0; id < cell.graph.size(); ++id) {
+    const Node& n = cell.graph[id];
+    const bool adds = n.op == Op::Add || n.op == Op::Sub || n.op == Op::ReduceSum;
+    if (adds && of.feeds[id] != 0 && std::any_of(n.args.begin(), n.args.end(), is_product_out)) return true;
+  }
+  return false;
+}
+
+bool rounds_otherwise_than_lanes(const Plan& plan, std::size_t stages) {
   const StepDependencies of = of_states(plan.cell);
+  if (stages == 1 && adds_outs(plan.cell, of)) return true;
   for (const Kernel& kernel : plan.kernels)
     for (const Nest& nest : kernel.nests)
       if ((!kernel.once && adds_in_vectors(nest, plan.cell.graph, of)) ||
@@ -120,7 +135,8 @@ JoinedStages* CellPrograms::joined() {
 }
 
 bool CellPrograms::adds_otherwise() {
-  if (!adds_otherwise_) adds_otherwise_ = rounds_otherwise_than_lanes(make_plan(cell_, structure_, {}));
+  if (!adds_otherwise_)
+    adds_otherwise_ = rounds_otherwise_than_lanes(make_plan(cell_, structure_, {}), structure_.stages.size());
   return *adds_otherwise_;
 }
 

@@ -131,6 +131,11 @@ TEST(Promise, HoldsForRandomCells) {
   try_cells("HoldsForRandomCells", 12, generate::random_cell, counts);
 }
 
+TEST(Promise, HoldsWhereLastBitsCount) {
+  Counts counts;
+  try_cells("HoldsWhereLastBitsCount", 12, amplifying_cell, counts);
+}
+
 /// What steps from rows make of the rows of the sequential kernel: these rows, to the bit.
 std::string not_made_again(const LoweredCell& cell, std::uint64_t seed) {
   if (cell.graph.updates.empty() || cell.graph.has_lines()) return {};

@@ -17,6 +17,10 @@ namespace cellc {
 /// states read earlier ones, their lags and lags of inputs; outs sum over a second axis.
 std::string promise_cell(std::uint64_t seed);
 
+/// Cells whose later states make a thousand times as much of an earlier one, which is a sum of products: of states,
+/// inputs and params, of fewer axes, read twice, beside maxima. Whoever rounds a product otherwise breaks the promise.
+std::string amplifying_cell(std::uint64_t seed);
+
 /// Sequences one after the other. Inputs and params normal, or within their declared ranges, starts in [-1, 1].
 struct PromiseShape {
   std::vector<std::int64_t> lengths;
