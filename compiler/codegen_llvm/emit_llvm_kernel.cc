@@ -29,6 +29,7 @@ KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& op
     if (plan.state_kernel[u] == kernel && plan.cell.symbols[plan.cell.updates[u].symbol].axes.empty())
       held_[static_cast<int>(u)];
   if (held_.size() > kMostHeld) held_.clear();
+  for (const StateUpdate& u : plan.cell.updates) new_states_.insert(u.value);
 }
 
 std::string KernelEmitter::fresh(const char* stem) { return fmt::format("%{}{}", stem, counter_++); }

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -102,6 +103,9 @@ class KernelEmitter {
   void load_reference(Reference& reference);
   std::string value(NodeId id, int block);
   void compute(NodeId id, int block);
+  bool is_fused(NodeId product) const;
+  std::string add_product(NodeId product, int block, const std::string& sum, bool minus = false);
+  std::string sum_with_product(const Node& node, int block);
   std::string position_value(const Node& node, int block);
   void emit_stores(const Nest& nest);
   bool in_whole_vectors(const std::vector<AxisId>& group) const;
@@ -119,6 +123,8 @@ class KernelEmitter {
   std::string splat(const std::string& element_type, const std::string& scalar);
   std::string iota(const std::string& element_type) const;
   std::string arithmetic(const char* instruction, const std::string& a, const std::string& b);
+  std::string multiply_add(const std::string& a, const std::string& b, const std::string& c);
+  std::string negated(const std::string& a);
   std::string compare(const char* predicate, const std::string& a, const std::string& b);
   std::string select(const std::string& condition, const std::string& yes, const std::string& no);
   std::string pick_extreme(bool largest, const std::string& a, const std::string& b);
@@ -162,6 +168,7 @@ class KernelEmitter {
   std::map<std::pair<int, int>, std::string> lag_bases_;
   std::string steps_name_;
   std::unordered_map<NodeId, std::string> registers_;  ///< scalars of the step
+  std::unordered_set<NodeId> new_states_;
 
   // The current nest
   int lanes_ = 1;
@@ -171,6 +178,7 @@ class KernelEmitter {
   std::vector<Loop> loops_;
   std::vector<std::string> masks_;  ///< by block; empty strings: every lane is used
   std::vector<Reference> references_;
+  std::unordered_set<NodeId> made_here_;
   std::vector<std::unordered_map<NodeId, std::string>> values_;  ///< by block
 };
 

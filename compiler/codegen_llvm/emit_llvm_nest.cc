@@ -29,6 +29,8 @@ void KernelEmitter::begin_nest(const Nest& nest) {
   masks_.assign(1, "");
   references_.clear();
   values_.assign(blocks_, {});
+  made_here_ = {nest.nodes.begin(), nest.nodes.end()};
+  made_here_.insert(nest.inlined.begin(), nest.inlined.end());
   std::vector<std::vector<AxisId>> order = nest.loops;
   for (const AxisId a : nest.bound_loops) order.push_back({a});
   const auto add = [&](Reference r, AxisId lag_axis) {
@@ -339,8 +341,8 @@ void KernelEmitter::accumulate(const Nest& nest, std::vector<std::string>& sums)
       std::string v = value(n.args[0], b);
       std::string& sum = sums[i * blocks_ + b];
       if (n.op == Op::ReduceSum) {
-        if (lanes_bound && !masks_[0].empty()) v = select(masks_[0], v, constant(0));
-        sum = arithmetic("fadd contract", sum, v);
+        const std::string more = is_fused(n.args[0]) ? add_product(n.args[0], b, sum) : arithmetic("fadd", sum, v);
+        sum = lanes_bound && !masks_[0].empty() ? select(masks_[0], more, sum) : more;
       } else {
         if (lanes_bound && !masks_[0].empty()) {
           v = select(masks_[0], v, constant(-std::numeric_limits<double>::infinity()));
@@ -365,8 +367,40 @@ void KernelEmitter::emit_stores(const Nest&) {
   }
 }
 
+/// Whether a sum takes a product as one instruction: wherever a nest makes both, whoever else reads the product. LLVM's
+/// own choice, the flag `contract`, follows from how often it is read, so that two kernels which share a step's formula
+/// would round it differently: the whole step, in which an out or another state reads the product too, and the lanes of
+/// one stage. A state's new value is none: lanes of later stages read it, rounded. Only where a plan has the two in
+/// different nests may they still (CellPrograms::adds_otherwise).
+bool KernelEmitter::is_fused(NodeId product) const {
+  const Op op = node(product).op;
+  return (op == Op::Mul || op == Op::Square) && made_here_.contains(product) && !new_states_.contains(product);
+}
+
+std::string KernelEmitter::add_product(NodeId product, int block, const std::string& sum, bool minus) {
+  const Node& n = node(product);
+  const std::string a = value(n.args[0], block), b = value(n.args.back(), block);
+  return multiply_add(minus ? negated(a) : a, b, sum);
+}
+
+/// The sum or difference of two values, of which the first that may be is a product to be fused; else empty.
+std::string KernelEmitter::sum_with_product(const Node& n, int block) {
+  if (n.op != Op::Add && n.op != Op::Sub) return {};
+  const bool minus = n.op == Op::Sub;
+  if (is_fused(n.args[0])) {
+    const std::string other = value(n.args[1], block);
+    return add_product(n.args[0], block, minus ? negated(other) : other);
+  }
+  if (is_fused(n.args[1])) return add_product(n.args[1], block, value(n.args[0], block), minus);
+  return {};
+}
+
 void KernelEmitter::compute(NodeId id, int block) {
   const Node& n = node(id);
+  if (std::string fused = sum_with_product(n, block); !fused.empty()) {
+    values_[block][id] = std::move(fused);
+    return;
+  }
   std::vector<std::string> args;
   for (const NodeId a : n.args) args.push_back(value(a, block));
   values_[block][id] = elementwise(n.op, args);

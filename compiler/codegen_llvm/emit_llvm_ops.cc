@@ -1,6 +1,7 @@
 // Instructions: arithmetic, memory, conversions.
 //
-// No fast-math flag but `contract`: NaN, infinities and signed zeros mean what IEEE says.
+// No fast-math flags: NaN, infinities and signed zeros mean what IEEE says. A product and a sum are one instruction
+// where sum_with_product() says so, and nowhere else.
 #include <bit>
 #include <stdexcept>
 
@@ -55,6 +56,19 @@ std::string KernelEmitter::arithmetic(const char* instruction, const std::string
   return r;
 }
 
+/// a*b + c, rounded once.
+std::string KernelEmitter::multiply_add(const std::string& a, const std::string& b, const std::string& c) {
+  const std::string r = fresh();
+  line("{} = call {} @llvm.fma.{}({} {}, {} {}, {} {})", r, type(), suffix(), type(), a, type(), b, type(), c);
+  return r;
+}
+
+std::string KernelEmitter::negated(const std::string& a) {
+  const std::string r = fresh();
+  line("{} = fneg {} {}", r, type(), a);
+  return r;
+}
+
 std::string KernelEmitter::compare(const char* predicate, const std::string& a, const std::string& b) {
   const std::string r = fresh();
   line("{} = fcmp {} {} {}, {}", r, predicate, type(), a, b);
@@ -85,20 +99,17 @@ std::string KernelEmitter::elementwise(Op op, const std::vector<std::string>& ar
   };
   switch (op) {
     case Op::Add:
-      return arithmetic("fadd contract", args[0], args[1]);
+      return arithmetic("fadd", args[0], args[1]);
     case Op::Sub:
-      return arithmetic("fsub contract", args[0], args[1]);
+      return arithmetic("fsub", args[0], args[1]);
     case Op::Mul:
-      return arithmetic("fmul contract", args[0], args[1]);
+      return arithmetic("fmul", args[0], args[1]);
     case Op::Div:
       return arithmetic("fdiv", args[0], args[1]);
     case Op::Square:
-      return arithmetic("fmul contract", args[0], args[0]);
-    case Op::Neg: {
-      const std::string r = fresh();
-      line("{} = fneg {} {}", r, type(), args[0]);
-      return r;
-    }
+      return arithmetic("fmul", args[0], args[0]);
+    case Op::Neg:
+      return negated(args[0]);
     case Op::Sqrt:
       return intrinsic("sqrt");
     case Op::Abs:
@@ -165,7 +176,7 @@ std::string KernelEmitter::fold_lanes(Op op, std::string vector) {
     places += ">";
     const std::string upper = fresh();
     line("{} = shufflevector {} {}, {} poison, {} {}", upper, type(), vector, type(), vector_type("i32"), places);
-    vector = op == Op::ReduceSum ? arithmetic("fadd contract", vector, upper) : pick_extreme(true, vector, upper);
+    vector = op == Op::ReduceSum ? arithmetic("fadd", vector, upper) : pick_extreme(true, vector, upper);
   }
   const std::string r = fresh();
   line("{} = extractelement {} {}, i64 0", r, type(), vector);

@@ -14,20 +14,63 @@ namespace cellc {
 
 namespace {
 
-/// Whether a kernel adds up a sum over states in another order than term by term: by vectors, of which each entry is a
-/// sum of its own, or over several axes, whose order is the plan's. A lane adds term by term.
-bool adds_in_vectors(const Plan& plan) {
-  std::vector<int> position(plan.cell.symbols.size(), -1);
-  for (std::size_t u = 0; u < plan.cell.updates.size(); ++u)
-    position[static_cast<std::size_t>(plan.cell.updates[u].symbol)] = static_cast<int>(u);
-  const StepDependencies of = step_dependencies(plan.cell, std::vector<int>(plan.cell.updates.size(), 0), position);
+StepDependencies of_states(const CellGraph& cell) {
+  std::vector<int> position(cell.symbols.size(), -1);
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    position[static_cast<std::size_t>(cell.updates[u].symbol)] = static_cast<int>(u);
+  return step_dependencies(cell, std::vector<int>(cell.updates.size(), 0), position);
+}
+
+/// Whether a nest adds up a sum over states in another order than term by term: by vectors, of which each entry is a
+/// sum of its own, or over several axes, whose order is the plan's. A lane adds term by term. Sums over other values
+/// are made before the lanes, by a plan that adds them up as this one does.
+bool adds_in_vectors(const Nest& nest, const Graph& graph, const StepDependencies& of) {
   const auto sums_states = [&](NodeId id) {
-    return plan.cell.graph[id].op == Op::ReduceSum && of.reads[id] != 0 && of.feeds[id] != 0;
+    return graph[id].op == Op::ReduceSum && of.reads[id] != 0 && of.feeds[id] != 0;
   };
+  return nest.is_reduction() && std::any_of(nest.nodes.begin(), nest.nodes.end(), sums_states) &&
+         (nest.bound_loops.size() > 1 || nest.bound_loops.back() == nest.vector_axis);
+}
+
+/// Whether a nest adds up, for a state, a product that another nest has rounded: of fewer axes (dt[d]*u[d] in a state
+/// h[d,n]), of params alone, or made while a sum or maximum was still to come. Lanes mostly make both and round once.
+bool adds_rounded_products(const Nest& nest, const Graph& graph, const StepDependencies& of) {
+  const auto is_made_here = [&](NodeId id) {
+    return std::find(nest.nodes.begin(), nest.nodes.end(), id) != nest.nodes.end() ||
+           std::find(nest.inlined.begin(), nest.inlined.end(), id) != nest.inlined.end();
+  };
+  const auto adds_one = [&](NodeId id) {
+    const Node& n = graph[id];
+    if (of.feeds[id] == 0 || (n.op != Op::Add && n.op != Op::Sub && n.op != Op::ReduceSum)) return false;
+    return std::any_of(n.args.begin(), n.args.end(), [&](NodeId a) {
+      return (graph[a].op == Op::Mul || graph[a].op == Op::Square) && !is_made_here(a);
+    });
+  };
+  return std::any_of(nest.nodes.begin(), nest.nodes.end(), adds_one) ||
+         std::any_of(nest.inlined.begin(), nest.inlined.end(), adds_one);
+}
+
+/// Whether a product for a state is an out: lanes that make outs (fused_outs.h) have it as a state, and fuse none.
+bool adds_outs(const CellGraph& cell, const StepDependencies& of) {
+  const auto is_product_out = [&](NodeId id) {
+    return (cell.graph[id].op == Op::Mul || cell.graph[id].op == Op::Square) &&
+           std::any_of(cell.outs.begin(), cell.outs.end(), [&](const Out& out) { return out.value == id; });
+  };
+  for (NodeId id = 0; id < cell.graph.size(); ++id) {
+    const Node& n = cell.graph[id];
+    const bool adds = n.op == Op::Add || n.op == Op::Sub || n.op == Op::ReduceSum;
+    if (adds && of.feeds[id] != 0 && std::any_of(n.args.begin(), n.args.end(), is_product_out)) return true;
+  }
+  return false;
+}
+
+bool rounds_otherwise_than_lanes(const Plan& plan, std::size_t stages) {
+  const StepDependencies of = of_states(plan.cell);
+  if (stages == 1 && adds_outs(plan.cell, of)) return true;
   for (const Kernel& kernel : plan.kernels)
     for (const Nest& nest : kernel.nests)
-      if (!kernel.once && nest.is_reduction() && std::any_of(nest.nodes.begin(), nest.nodes.end(), sums_states) &&
-          (nest.bound_loops.size() > 1 || nest.bound_loops.back() == nest.vector_axis))
+      if ((!kernel.once && adds_in_vectors(nest, plan.cell.graph, of)) ||
+          adds_rounded_products(nest, plan.cell.graph, of))
         return true;
   return false;
 }
@@ -92,9 +135,8 @@ JoinedStages* CellPrograms::joined() {
 }
 
 bool CellPrograms::adds_otherwise() {
-  if (!adds_otherwise_) {
-    adds_otherwise_ = adds_in_vectors(make_plan(cell_, structure_, {}));
-  }
+  if (!adds_otherwise_)
+    adds_otherwise_ = rounds_otherwise_than_lanes(make_plan(cell_, structure_, {}), structure_.stages.size());
   return *adds_otherwise_;
 }
 

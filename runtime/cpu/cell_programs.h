@@ -31,8 +31,9 @@ class CellPrograms {
   const Program& before(int stage);
   const Program& after();
   const StepsFromRows& step();  ///< of `whole`, in arithmetic precision
-  /// Whether lanes add up sums of a step in another order than the sequential kernel, or may: what they make of a step
-  /// is then not what is promised of it, and runs in lanes look at every step by step().
+  /// Whether lanes add up sums of a step in another order than the sequential kernel, or round a product once with its
+  /// sum where that rounds twice, or may: what they make of a step is then not what is promised of it, and runs in
+  /// lanes look at every step by step().
   bool adds_otherwise();
   /// Whether the fused kernel keeps every state in a register, and a step has no long operations.
   bool in_registers();

@@ -131,6 +131,11 @@ TEST(Promise, HoldsForRandomCells) {
   try_cells("HoldsForRandomCells", 12, generate::random_cell, counts);
 }
 
+TEST(Promise, HoldsWhereLastBitsCount) {
+  Counts counts;
+  try_cells("HoldsWhereLastBitsCount", 12, amplifying_cell, counts);
+}
+
 /// What steps from rows make of the rows of the sequential kernel: these rows, to the bit.
 std::string not_made_again(const LoweredCell& cell, std::uint64_t seed) {
   if (cell.graph.updates.empty() || cell.graph.has_lines()) return {};
@@ -193,7 +198,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Known{&kSumInAnotherOrder, Strategy::Shooting}, Known{&kSumInAnotherOrder, Strategy::Newton},
                     Known{&kSumInAnotherOrder, Strategy::Scan}, Known{&kStateIsRounding, Strategy::Segmented},
                     Known{&kStateIsRounding, Strategy::Shooting}, Known{&kStateIsRounding, Strategy::Newton},
-                    Known{&kStateIsRounding, Strategy::Scan}),
+                    Known{&kStateIsRounding, Strategy::Scan}, Known{&kProductReadTwice, Strategy::Segmented},
+                    Known{&kProductReadTwice, Strategy::Shooting}, Known{&kProductReadTwice, Strategy::Scan},
+                    Known{&kProductOfFewerAxes, Strategy::Segmented}, Known{&kProductOfFewerAxes, Strategy::Shooting},
+                    Known{&kProductOfFewerAxes, Strategy::Scan}),
     [](const auto& info) { return std::string(info.param.promise->name) + "_" + to_string(info.param.strategy); });
 
 }  // namespace

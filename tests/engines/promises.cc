@@ -70,6 +70,34 @@ std::string promise_cell(std::uint64_t seed) {
                      declared, inputs, params, lines);
 }
 
+std::string amplifying_cell(std::uint64_t seed) {
+  oracle::Random random(seed ^ 0xa3b1);
+  const std::string axes = random.chance(0.4) ? "[d,n]" : "[d]";
+  std::vector<const char*> products = {"0.3*a",     "a*b",       "p*b",         "0.4*g",       "sigmoid(a)*g",
+                                       "tanh(p)*g", "q*p",       "a^2",         "0.2*g^2",     "(a*b)*p",
+                                       "-(a*b)",    "c*tanh(b)", "lag(a, 1)*b", "p*lag(g, 1)", "(0.3*a + b)*0.5"};
+  std::vector<const char*> others = {"c", "b", "max[d](c)", "max[d](a + p)", "tanh(c)", "mean[d](c)", "max[d](0.3*a)"};
+  std::vector<std::string> terms, shared;
+  for (int i = 2 + random.below(3); i > 0; --i) {
+    terms.push_back(pick(random, products));
+    if (random.chance(0.5)) shared.push_back(terms.back());
+  }
+  if (random.chance(0.6)) terms.insert(terms.begin() + random.below(2), pick(random, others));
+  if (axes != "[d]") terms.push_back("0.1*c");
+  std::string sum;
+  for (const std::string& term : terms)
+    sum = sum.empty() ? term : fmt::format("({}) {} {}", sum, random.chance(0.7) ? "+" : "-", term);
+  std::string lines = "  g'" + axes + " = tanh(" + sum + ")\n";
+  if (random.chance(0.5)) lines = "  g'" + axes + " = 0.2*(" + sum + ")\n";
+  lines += fmt::format("  h'{} = 0.5*h + sin(1000*{})\n", axes,
+                       pick(random, {"g'", "(g' - 0.2*g)", "mean[d](g' - mean[d](g'))"}));
+  if (!shared.empty() && random.chance(0.5)) lines += "  e'" + axes + " = 0.5*e + tanh(" + shared[0] + ")\n";
+  if (!shared.empty()) lines += "  out y" + axes + " = " + shared.back() + "\n";
+  const bool more = lines.find("  e'") != std::string::npos;
+  return fmt::format("cell amplifying{} {{\n  state g{}, h{}{}\n  input a[d], b[d], c{}\n  param p[d], q[d]\n{}}}\n",
+                     axes == "[d]" ? "[d]" : "[d, n]", axes, axes, more ? ", e" + axes : "", axes, lines);
+}
+
 namespace {
 
 /// A delay line begins with the start of its state and of the copies that lag behind it, and has no rows of its own.
@@ -177,6 +205,29 @@ const BrokenPromise kStateIsRounding = {"state_is_rounding",
                                         "the sequential kernel adds up a mean by vectors, lanes term by term, and "
                                         "each is sure of its own",
                                         {{2000}, 3}};
+const BrokenPromise kProductReadTwice = {"product_read_twice",
+                                         R"(cell amplified[d] {
+  state g[d], h[d]
+  input a[d] in (0, 0.9), b[d]
+  g' = a*g + b
+  h' = 0.5*h + sin(1000*g')
+  out y = a*g
+}
+)",
+                                         "LLVM fuses a product with a sum only where nobody else reads it: here in "
+                                         "lanes, which make no outs, and not in the sequential kernel",
+                                         {{300}, 7}};
+const BrokenPromise kProductOfFewerAxes = {"product_of_fewer_axes",
+                                           R"(cell amplified[d, n] {
+  state g[d,n], h[d,n]
+  input a[d], b[d], c[d,n]
+  g' = 0.5*g + (c + a*b)
+  h' = 0.5*h + sin(1000*g')
+}
+)",
+                                           "the sequential kernel makes a product of fewer axes in a nest of its own, "
+                                           "lanes make it beside its sum and round once",
+                                           {{300}, 7}};
 const BrokenPromise kScanFeedsStage = {
     "scan_feeds_stage",
     R"(cell fed[d] {

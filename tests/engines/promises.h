@@ -17,6 +17,10 @@ namespace cellc {
 /// states read earlier ones, their lags and lags of inputs; outs sum over a second axis.
 std::string promise_cell(std::uint64_t seed);
 
+/// Cells whose later states make a thousand times as much of an earlier one, which is a sum of products: of states,
+/// inputs and params, of fewer axes, read twice, beside maxima. Whoever rounds a product otherwise breaks the promise.
+std::string amplifying_cell(std::uint64_t seed);
+
 /// Sequences one after the other. Inputs and params normal, or within their declared ranges, starts in [-1, 1].
 struct PromiseShape {
   std::vector<std::int64_t> lengths;
@@ -45,6 +49,8 @@ extern const BrokenPromise kLagOfAGuess;
 extern const BrokenPromise kSumInAnotherOrder;
 /// The same, where nothing but what the order leaves is the state.
 extern const BrokenPromise kStateIsRounding;
+/// A later stage amplifies last bits: of a product that an out reads too, and of one that another nest makes.
+extern const BrokenPromise kProductReadTwice, kProductOfFewerAxes;
 /// On arrays of a caller nobody looks at what a later stage makes of a scan.
 extern const BrokenPromise kScanFeedsStage;
 
