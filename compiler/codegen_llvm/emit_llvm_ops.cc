@@ -56,10 +56,11 @@ std::string KernelEmitter::arithmetic(const char* instruction, const std::string
   return r;
 }
 
-/// a*b + c, rounded once.
+/// a*b + c, rounded once where the processor has an instruction for it, and twice by every kernel where it has none:
+/// llvm.fma would be made of a dozen others there.
 std::string KernelEmitter::multiply_add(const std::string& a, const std::string& b, const std::string& c) {
   const std::string r = fresh();
-  line("{} = call {} @llvm.fma.{}({} {}, {} {}, {} {})", r, type(), suffix(), type(), a, type(), b, type(), c);
+  line("{} = call {} @llvm.fmuladd.{}({} {}, {} {}, {} {})", r, type(), suffix(), type(), a, type(), b, type(), c);
   return r;
 }
 
