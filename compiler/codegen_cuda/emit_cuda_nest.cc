@@ -27,7 +27,7 @@ std::string NestEmitter::name_of(NodeId id) const {
     name = plan_.cell.symbols[n.symbol].name;
     if (n.lag > 0 || n.lag_axis != kNoAxis) name += fmt::format("_lag{}", n.lag);
   }
-  static const char* const parts[] = {"_row", "_old", "_new", "_memory", "_here"};
+  static const char* const parts[] = {"_row", "_old", "_new", "_memory", "_here", "_back"};
   bool looks_like_ours = name.starts_with("i_") || name == "from";
   for (const char* part : parts) looks_like_ours = looks_like_ours || name.find(part) != std::string::npos;
   return looks_like_ours ? name + "_" : name;
@@ -120,6 +120,14 @@ std::string NestEmitter::element_of(const Home& home) const {
   }
 }
 
+/// Along an axis that has a loop of its own.
+std::string NestEmitter::position_of(AxisId axis) const {
+  const auto loop = std::find_if(loops_.begin(), loops_.end(),
+                                 [&](const Loop& l) { return l.axes.size() == 1 && l.axes[0] == axis; });
+  if (loop == loops_.end()) throw std::logic_error("emit: a lag or an index without its loop");
+  return loop->position;
+}
+
 std::string NestEmitter::load(const Access& access) {
   if (persistent_ && told_by(access) >= 0) return told_place(access);
   const std::string place = place_in(access.home, access.index);
@@ -129,6 +137,15 @@ std::string NestEmitter::load(const Access& access) {
     if (type == "Stored") return fmt::format("cellc::load({} + {})", pointer, at);
     return fmt::format("{}[{}]", pointer, at);
   };
+  const auto kept = kept_places_.find(access.node);
+  const bool is_kept = kept != kept_places_.end();
+  if (const std::int64_t neighbours = neighbours_read(access); neighbours != 0) {
+    std::vector<Index> first = access.index;
+    first.back() = {};
+    const std::string before = place_in(access.home, first);
+    return fmt::format("cellc::read_neighbour<{}>({}, {} + {}, {})", neighbours, how_, pointer(access.home), before,
+                       position_of(access.index.back().axis));
+  }
   if (access.lag == 0 && access.lag_axis == kNoAxis) return read(element_of(access.home), pointer(access.home), place);
   // Some steps earlier: in this sequence, or in its history.
   const int id = access.home.id;
@@ -137,22 +154,23 @@ std::string NestEmitter::load(const Access& access) {
   const std::string depth = fmt::format(fmt::runtime(numbers_ == "divide." ? "divide.number({})" : "{}"),
                                         slot(NestSlotKind::HistoryDepth, id));
   const std::string elapsed = step_number("elapsed"), sequence = step_number("sequence");
-  std::string lag = fmt::format("{}", access.lag);
-  if (access.lag_axis != kNoAxis) {
-    const auto loop = std::find_if(loops_.begin(), loops_.end(),
-                                   [&](const Loop& l) { return l.axes.size() == 1 && l.axes[0] == access.lag_axis; });
-    if (loop == loops_.end()) throw std::logic_error("emit: a lag without its loop");
-    lag = access.lag == 0 ? loop->position : fmt::format("({} + {})", loop->position, access.lag);
-  }
-  const std::string near = fmt::format("{} - a.frame.direction * {} * {}", now, lag, stride);
+  const std::string lag = access.lag_axis == kNoAxis ? fmt::format("{}", access.lag)
+                          : access.lag == 0          ? position_of(access.lag_axis)
+                                            : fmt::format("({} + {})", position_of(access.lag_axis), access.lag);
+  const std::string in_sequence = fmt::format("{}{} >= {}", how_.empty() ? "" : how_ + " || ", elapsed, lag);
+  const std::string near = is_kept ? fmt::format("{} + {} * {}", kept->second, lag, step_back(id))
+                                   : fmt::format("{} - a.frame.direction * {} * {}", now, lag, stride);
   const std::string far =
       fmt::format("({} * {} + {} - {} - 1) * {}", sequence, depth, lag, elapsed, grouped(length_of(access.home.dims)));
   const std::string type = element(NestSlotKind::Input, id);
   // One load from either place, so that nothing branches on the way to it.
+  if (is_kept && type == element(NestSlotKind::History, id))
+    return fmt::format("cellc::read(cellc::either<{}>({}, {}, {} + {} + {}))", type, in_sequence, near, past, far,
+                       place);
   if (type == element(NestSlotKind::History, id))
-    return read(type, fmt::format("cellc::either<{}>({} >= {}, {}, {} + {})", type, elapsed, lag, near, past, far),
-                place);
-  return fmt::format("{} >= {} ? {} : {}", elapsed, lag, read(type, fmt::format("({})", near), place),
+    return read(type, fmt::format("cellc::either<{}>({}, {}, {} + {})", type, in_sequence, near, past, far), place);
+  return fmt::format("{} ? {} : {}", in_sequence,
+                     is_kept ? fmt::format("cellc::read({})", near) : read(type, fmt::format("({})", near), place),
                      read(element(NestSlotKind::History, id), past, fmt::format("{} + {}", far, place)));
 }
 

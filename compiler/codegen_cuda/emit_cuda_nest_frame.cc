@@ -305,14 +305,25 @@ std::string NestEmitter::row_pointer(NestSlotKind kind, int id) {
   }
   // Names of values never look like this (name_of).
   const std::string name = names_.unique(base_name(kind, id) + "_row");
-  const std::string at =
-      fmt::format("{} + {} * {}", array, row, stride.find(' ') == std::string::npos ? stride : "(" + stride + ")");
+  const std::string at = numbers_ == "divide."
+                             ? fmt::format("{} + divide.product({}, {})", array, row, stride)
+                             : fmt::format("{} + {} * {}", array, row,
+                                           stride.find(' ') == std::string::npos ? stride : "(" + stride + ")");
   row_lines_ += fmt::format("{}{}{}* const {} = {};\n", std::string(2 * row_depth_, ' '),
                             kind == NestSlotKind::Input ? "const " : "", element(kind, id), name,
                             may_be_absent(kind, id) ? array + " ? " + at + " : nullptr"
                             : keeps_rows_           ? "cellc::kept(" + at + ")"
                                                     : at);
   return row_pointers_[{kind, id}] = name;
+}
+
+/// Entries from a step of an input to the one before it, where the row's scope has them.
+std::string NestEmitter::step_back(int id) {
+  const std::string name = base_name(NestSlotKind::InputStride, id) + "_back";
+  if (row_numbers_.insert(name).second)
+    row_lines_ += fmt::format("{}const long long {} = cellc::step_back(a.frame, {});\n",
+                              std::string(2 * row_depth_, ' '), name, slot(NestSlotKind::InputStride, id));
+  return name;
 }
 
 // Forms ------------------------------------------------------------------------------------------

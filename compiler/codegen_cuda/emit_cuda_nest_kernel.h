@@ -83,6 +83,7 @@ class NestEmitter {
   std::string row_pointer(NestSlotKind kind, int id);
   bool may_be_absent(NestSlotKind kind, int id) const;
   std::string step_number(const char* which);
+  std::string step_back(int id);
   void begin_row_scope();
   void end_row_scope();
   void emit_steps();
@@ -138,6 +139,7 @@ class NestEmitter {
   bool is_made_here(const Home& home) const;
   std::string pointer(const Home& home);
   std::string load(const Access& access);
+  std::string position_of(AxisId axis) const;
   std::string name_of(NodeId id) const;
   std::string declare(NodeId id, const std::string& stem);
   void store(const Home& home, const std::string& value);
@@ -155,6 +157,10 @@ class NestEmitter {
   void emit_terms(const Nest& nest, const std::vector<std::vector<AxisId>>& bound);
   void emit_sums(const Nest& nest, const std::vector<std::string>& sums, const std::vector<std::string>& terms);
   void emit_joins(const Nest& nest, const std::vector<std::string>& sums);
+  std::int64_t known_terms(const Nest& nest) const;
+  std::int64_t neighbours_read(const Access& access) const;
+  std::string plain_where(const Nest& nest);
+  void keep_places(const Nest& nest);
   bool is_read_later(const Home& home, const Nest& next) const;
   std::string neutral(NodeId reduction) const;
 
@@ -209,6 +215,9 @@ class NestEmitter {
   /// Whose quotient() it is: "divide." in what is called for places, whose numbers are as wide as they must be.
   std::string numbers_ = "cellc::";
   std::vector<Loop> loops_;
+  std::string how_;  ///< inside of terms that are told it: cellc::Plain or cellc::General
+  std::unordered_map<NodeId, std::string> kept_places_;  ///< of terms that lag: pointers to their places in this row
+  AxisId all_terms_ = kNoAxis;  ///< the axis whose positions are the terms of a thread, known here
   std::unordered_map<NodeId, Text> values_;
   std::unordered_map<NodeId, int> uses_;
 };

@@ -3,8 +3,18 @@
 #include <limits>
 
 #include "compiler/codegen_cuda/emit_cuda_nest_kernel.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
+
+namespace {
+
+/// Whether the terms of its sums lie side by side.
+bool terms_are_neighbours(const Nest& nest) {
+  return nest.vector_axis != kNoAxis && nest.bound_loops.back() == nest.vector_axis;
+}
+
+}  // namespace
 
 /// Whether anybody but `next` reads what is stored there.
 bool NestEmitter::is_read_later(const Home& home, const Nest& next) const {
@@ -20,15 +30,79 @@ std::string NestEmitter::neutral(NodeId reduction) const {
   return literal(node(reduction).op == Op::ReduceSum ? 0.0 : -std::numeric_limits<double>::infinity());
 }
 
+/// Terms of a sum of many rows that one thread has, where that is known here; else 0.
+std::int64_t NestEmitter::known_terms(const Nest& nest) const {
+  constexpr std::int64_t kMost = 8, kMostNeighbours = 4;  // threads_of_sum gives such sums to one thread each
+  if (out_.form == NestForm::Steps) return 0;
+  std::int64_t terms = 1;
+  for (const AxisId a : nest.bound_loops) {
+    const Axis& header = plan_.cell.graph.axis(extent(a));
+    if (!header.fixed || *header.fixed > kMost) return 0;
+    terms *= *header.fixed;
+  }
+  return terms <= (terms_are_neighbours(nest) ? kMostNeighbours : kMost) ? terms : 0;
+}
+
+/// Of a thread that has all terms of a sum: how many numbers lie side by side, one for each of them; else 0.
+std::int64_t NestEmitter::neighbours_read(const Access& access) const {
+  if (all_terms_ == kNoAxis || access.index.empty() || access.index.back().axis != all_terms_) return 0;
+  if (access.lag != 0 || access.lag_axis != kNoAxis || !is_constant(access.home)) return 0;
+  const bool repeated =
+      std::any_of(access.index.begin(), access.index.end() - 1, [&](const Index& i) { return i.axis == all_terms_; });
+  const std::int64_t length = *plan_.cell.graph.axis(extent(all_terms_)).fixed;
+  return !repeated && element_of(access.home) == "Real" && length % 2 == 0 ? length : 0;
+}
+
+/// Where all terms of a place are cellc::Plain; nothing, if none of them asks.
+std::string NestEmitter::plain_where(const Nest& nest) {
+  std::vector<std::string> conditions;
+  const auto add = [&](const std::string& condition) {
+    if (std::find(conditions.begin(), conditions.end(), condition) == conditions.end()) conditions.push_back(condition);
+  };
+  for (const Access& a : nest.loads) {
+    if (!needs_bound(a, nest)) continue;
+    if (const std::int64_t neighbours = neighbours_read(a); neighbours != 0)
+      add(fmt::format("cellc::starts_vector<{}>({})", neighbours, pointer(a.home)));
+    if (a.lag == 0 && a.lag_axis == kNoAxis) continue;
+    const std::string elapsed = step_number("elapsed");
+    if (a.lag_axis == kNoAxis) {
+      add(fmt::format("{} >= {}", elapsed, a.lag));
+    } else if (!contains(nest.bound, a.lag_axis)) {
+      add(fmt::format("{} >= {} + {}", elapsed, position_of(a.lag_axis), a.lag));
+    } else if (const auto& fixed = plan_.cell.graph.axis(extent(a.lag_axis)).fixed) {
+      add(fmt::format("{} >= {}", elapsed, *fixed - 1 + a.lag));
+    } else {
+      add(fmt::format("{} + 1 >= {} + {}", elapsed, length(a.lag_axis), a.lag));
+    }
+  }
+  return fmt::format("{}", fmt::join(conditions, " && "));
+}
+
+/// Terms whose place in a row is that of the sum, only some steps earlier, add their steps to one pointer.
+void NestEmitter::keep_places(const Nest& nest) {
+  for (const Access& a : nest.loads) {
+    const bool own_place = std::none_of(a.index.begin(), a.index.end(),
+                                        [&](const Index& i) { return i.is_axis() && contains(nest.bound, i.axis); });
+    if (!own_place || !needs_bound(a, nest) || !is_constant(a.home)) continue;
+    const std::string name = nest_names_.unique(base_name(NestSlotKind::Input, a.home.id) + "_place");
+    line("const {}* const {} = cellc::kept({} + {});", element_of(a.home), name, pointer(a.home),
+         place_in(a.home, a.index));
+    kept_places_[a.node] = name;
+  }
+}
+
 void NestEmitter::reduction_nest(const Nest& nest, const Nest* next) {
   std::vector<std::vector<AxisId>> bound;
   for (const AxisId a : nest.bound_loops) bound.push_back({a});
-  const bool neighbours = nest.vector_axis != kNoAxis && nest.bound_loops.back() == nest.vector_axis;
   line("const long long places = {}, terms = {};", count_of(nest.loops, true), count_of(bound, false));
   // What one step waits for is spread out as far as it goes; where rows are many, a thread that adds several
   // terms has as many loads on their way, and finds its place once for all of them.
-  line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false), neighbours,
-       out_.form == NestForm::Steps ? "1" : "cellc::kTermsOfThread");
+  if (known_terms(nest) != 0) {
+    line("constexpr int threads = 1;");
+  } else {
+    line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false),
+         terms_are_neighbours(nest), out_.form == NestForm::Steps ? "1" : "cellc::kTermsOfThread");
+  }
   if (out_.form == NestForm::Steps) {
     sums_of_step(nest, bound);
   } else {
@@ -126,8 +200,10 @@ void NestEmitter::sums_of_rows(const Nest& nest, const std::vector<std::vector<A
   const char* const of_tile = tile ? "[[maybe_unused]] const auto tile_row, " : "";
   line("const Real none[{}] = {{{}}};", n, none);
   const bool lags = has_lags(nest) || (next && has_lags(*next));
+  const std::int64_t known = known_terms(nest);
+  const std::string told = known != 0 ? fmt::format(", {}, {}", lags, known) : lags ? ", true" : "";
   line("cellc::each_sum{}<{}{}>(a.frame, {}places, terms, threads, none,", tile ? "_of_tile" : "",
-       nest.nodes.size() + nest.inlined.size() <= 48 ? 2 : 1, lags ? ", true" : "", tile ? "tile, " : "");
+       nest.nodes.size() + nest.inlined.size() <= 48 ? 2 : 1, told, tile ? "tile, " : "");
   ++depth_;
   numbers_ = "divide.";
   const auto begin_body = [&](const std::string& more) {
@@ -145,7 +221,16 @@ void NestEmitter::sums_of_rows(const Nest& nest, const std::vector<std::vector<A
   emit_scalar_loads(nest);
   emit_loads(nest, false);
   own_line();
-  open("return [=, &a]([[maybe_unused]] const auto q, Real (&term)[{}]) {{", n);
+  if (known != 0 && bound.size() == 1) all_terms_ = bound[0][0];
+  keep_places(nest);
+  const std::string plain = plain_where(nest);
+  if (plain.empty()) {
+    open("return [=, &a]([[maybe_unused]] const auto q, Real (&term)[{}]) {{", n);
+  } else {
+    how_ = nest_names_.unique("how");
+    line("return cellc::terms_of({},", plain);
+    open("    [=, &a]([[maybe_unused]] const auto {}, [[maybe_unused]] const auto q, Real (&term)[{}]) {{", how_, n);
+  }
   emit_terms(nest, bound);
   for (std::size_t i = 0; i < n; ++i) {
     const std::string term = value(node(nest.nodes[i]).args[0]).text;
@@ -153,7 +238,14 @@ void NestEmitter::sums_of_rows(const Nest& nest, const std::vector<std::vector<A
     line("{} = {};", terms[i], term);
   }
   own_line();
-  close("}};");
+  if (plain.empty()) {
+    close("}};");
+  } else {
+    close("}});");
+  }
+  how_.clear();
+  kept_places_.clear();
+  all_terms_ = kNoAxis;
   end_row_scope();
   keeps_rows_ = false;
   close("}},");

@@ -27,10 +27,7 @@ std::string NestEmitter::position_value(const Node& n) {
       sides.push_back(fmt::format("{}", i.literal));
       continue;
     }
-    const auto loop = std::find_if(loops_.begin(), loops_.end(),
-                                   [&](const Loop& l) { return l.axes.size() == 1 && l.axes[0] == i.axis; });
-    if (loop == loops_.end()) throw std::logic_error("emit: an index without its loop");
-    sides.push_back(loop->position);
+    sides.push_back(position_of(i.axis));
   }
   // OneHot has its literal beside its only axis.
   return fmt::format("({} == {} ? Real(1) : Real(0))", sides.at(0), sides.at(1));

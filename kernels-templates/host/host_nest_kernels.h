@@ -137,14 +137,16 @@ static inline int64_t cellc_whole_warps(int64_t threads) {
   return cellc_divide_up(threads, 32) * 32;
 }
 
-/* Entries of a row of the array that a slot stands for, of all of it where it has no rows; 0 of none, and of outs,
- * which are as long as the nests that write them. */
+/* Entries of a row of the array that a slot stands for, of all of it where it has no rows, and from row to row of
+ * inputs; 0 of none, and of outs, which are as long as the nests that write them. */
 static inline int64_t cellc_slot_entries(const cellc_nest_work* w, cellc_slot s) {
   const cellc_nests* r = w->rows;
   switch (s.kind) {
     case CELLC_PARAM:
     case CELLC_INPUT:
       return cellc_nest_entries(w, r->symbol_axes[s.id]);
+    case CELLC_INPUT_STRIDE:
+      return w->run->symbols[s.id].row_stride; /* negative: that of rows side by side */
     case CELLC_HISTORY:
       return cellc_nest_entries(w, r->symbol_axes[s.id]) * w->run->sequences * w->run->symbols[s.id].history_depth;
     case CELLC_STATE_ROW:

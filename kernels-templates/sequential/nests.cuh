@@ -41,6 +41,10 @@ struct Narrow {
                             static_cast<unsigned>(f.steps_shift));
   }
   static CELLC_DEVICE int quotient(long long a, long long b) { return static_cast<int>(narrow_quotient(a, b)); }
+  /// Of a row and the entries from row to row: one instruction, in the place of five.
+  static CELLC_DEVICE long long product(long long a, long long b) {
+    return static_cast<long long>(static_cast<unsigned long long>(static_cast<unsigned>(a)) * static_cast<unsigned>(b));
+  }
 };
 /// Of rows whose sequences differ.
 struct Uneven : Narrow {
@@ -54,6 +58,7 @@ struct Wide {
   }
   static CELLC_DEVICE long long number(long long value) { return value; }
   static CELLC_DEVICE long long quotient(long long a, long long b) { return cellc::quotient(a, b); }
+  static CELLC_DEVICE long long product(long long a, long long b) { return a * b; }
 };
 
 /// The row of a job.
@@ -128,6 +133,9 @@ CELLC_DEVICE StepPlace<typename Divide::Number> step_of(const NestFrame& f, long
   return p;
 }
 
+/// Entries from a step to the one before it.
+CELLC_DEVICE long long step_back(const NestFrame& f, long long stride) { return f.direction > 0 ? -stride : stride; }
+
 /// Chosen, without a branch that loads of other places would have to wait behind.
 template <class Number>
 CELLC_DEVICE const Number* either(bool first, const Number* a, const Number* b) {
@@ -144,11 +152,82 @@ CELLC_DEVICE Real read(const Number* at) {
     return widen(__ldg(at));
 }
 
+/// How terms of a sum are made: Plain, where all that they read of earlier steps lies in this sequence and whole
+/// vectors begin where they must, or in General, where every term asks.
+struct Plain {
+  static constexpr bool kPlain = true;
+  CELLC_DEVICE constexpr operator bool() const { return true; }
+};
+struct General {
+  static constexpr bool kPlain = false;
+  CELLC_DEVICE constexpr operator bool() const { return false; }
+};
+
+/// What makes the terms of a place, of which those are plain that do not belong to the first steps of a sequence.
+template <class Make>
+struct Terms {
+  bool plain;
+  Make make;  ///< (how, q, term)
+};
+template <class Make>
+CELLC_DEVICE Terms<Make> terms_of(bool plain, const Make& make) {
+  return {plain, make};
+}
+template <class Make>
+CELLC_DEVICE bool is_plain(const Terms<Make>& terms) {
+  return terms.plain;
+}
+template <class Make>
+CELLC_DEVICE bool is_plain(const Make&) {
+  return true;
+}
+template <class How, class Make, class Number, int kSums>
+CELLC_DEVICE void make_term(How how, const Terms<Make>& terms, Number q, Real (&term)[kSums]) {
+  terms.make(how, q, term);
+}
+template <class How, class Make, class Number, int kSums>
+CELLC_DEVICE void make_term(How, const Make& make, Number q, Real (&term)[kSums]) {
+  make(q, term);
+}
+
+/// Numbers that one instruction loads, of `kLength` neighbours.
+template <int kLength>
+constexpr int kVector = kLength % 4 == 0 && sizeof(Real) == 4 ? 4
+                        : kLength % 2 == 0                    ? 2
+                                                              : 1;
+
+template <int kLength>
+CELLC_DEVICE bool starts_vector(const Real* at) {
+  return reinterpret_cast<unsigned long long>(at) % (kVector<kLength> * sizeof(Real)) == 0;
+}
+CELLC_DEVICE Real entry_of(float2 v, int i) { return static_cast<Real>(i == 0 ? v.x : v.y); }
+CELLC_DEVICE Real entry_of(double2 v, int i) { return static_cast<Real>(i == 0 ? v.x : v.y); }
+CELLC_DEVICE Real entry_of(float4 v, int i) {
+  return static_cast<Real>(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w);
+}
+
+/// Entry i of `kLength` neighbours. Plain: `at` starts a vector, and i is known where this is compiled; loads of the
+/// same vector become one.
+template <int kLength, class How, class Number>
+CELLC_DEVICE Real read_neighbour(How, const Real* at, Number i) {
+  constexpr int kWide = kVector<kLength>;
+  if constexpr (How::kPlain && kWide == 4) {
+    return entry_of(__ldg(reinterpret_cast<const float4*>(at) + i / 4), static_cast<int>(i % 4));
+  } else if constexpr (How::kPlain && kWide == 2 && sizeof(Real) == 4) {
+    return entry_of(__ldg(reinterpret_cast<const float2*>(at) + i / 2), static_cast<int>(i % 2));
+  } else if constexpr (How::kPlain && kWide == 2) {
+    return entry_of(__ldg(reinterpret_cast<const double2*>(at) + i / 2), static_cast<int>(i % 2));
+  } else {
+    return read(at + i);
+  }
+}
+
 /// The places of rows that a thread comes to, one after the other. A block has a part of a row at a time, as many
 /// places as it has threads, or whole rows side by side; parts go round the blocks. Nothing is divided on the way.
 struct Places {
   static constexpr unsigned kNoRow = 1u << 31;  ///< of threads that are left over
   unsigned places, lanes, parts;                ///< of a row; places of a part; parts of a row
+  unsigned at_once;                             ///< parts of a row that a block has side by side
   unsigned rows_on, parts_on;                   ///< from one of a thread's to the next
   unsigned row, part, lane;
 
@@ -157,12 +236,28 @@ struct Places {
     const unsigned all = blockDim.x / threads, thread = threadIdx.x / threads;
     lanes = places < all ? places : all;
     parts = (places + lanes - 1) / lanes;
-    const unsigned at_once = all / lanes, own = thread / lanes, first = block * at_once + own, apart = blocks * at_once;
+    at_once = all / lanes;
+    const unsigned own = thread / lanes, first = block * at_once + own, apart = blocks * at_once;
     lane = thread - own * lanes;
     row = own < at_once ? first / parts : kNoRow;
     part = first % parts;
     rows_on = apart / parts;
     parts_on = apart % parts;
+  }
+  /// Where rows are read again some steps later: a block keeps to one part of them, and goes down neighbouring rows, so
+  /// that what it has read is still at hand. With few rows a block the parts go on going round. Returns the row to end
+  /// before.
+  template <int kTogether>
+  CELLC_DEVICE unsigned go_down(unsigned rows, unsigned block, unsigned blocks, unsigned threads = 1) {
+    const unsigned columns = blocks / parts, turn = kTogether * at_once;
+    if (columns == 0 || rows < 4 * turn * columns || row == kNoRow) return rows;
+    const unsigned column = block / parts, each = (rows + columns * turn - 1) / (columns * turn) * turn;
+    const unsigned begin = column * each, end = begin + each;
+    part = block - column * parts;
+    row = begin + threadIdx.x / threads / lanes;
+    rows_on = at_once;
+    parts_on = 0;
+    return end < rows ? end : rows;
   }
   CELLC_DEVICE unsigned place() const { return part * lanes + lane; }
   CELLC_DEVICE bool is_there(unsigned rows) const { return row < rows && place() < places; }
@@ -217,10 +312,12 @@ CELLC_DEVICE void each_place(const NestFrame& f, long long places, const Body& b
   if (places == 0) return;
   if (f.narrow) {
     narrowly<kLags>(f, [&](auto divide) {
-      each_of<kTogether>(Places(static_cast<unsigned>(places), blockIdx.x, gridDim.x), static_cast<unsigned>(f.rows),
-                         [&](unsigned job, unsigned p) {
-                           body(divide, static_cast<int>(p), RowPlace{f.first_row + job, job, true});
-                         });
+      Places at(static_cast<unsigned>(places), blockIdx.x, gridDim.x);
+      unsigned rows = static_cast<unsigned>(f.rows);
+      if constexpr (kLags) rows = at.go_down<kTogether>(rows, blockIdx.x, gridDim.x);
+      each_of<kTogether>(at, rows, [&](unsigned job, unsigned p) {
+        body(divide, static_cast<int>(p), RowPlace{f.first_row + job, job, true});
+      });
     });
     return;
   }
@@ -266,12 +363,36 @@ CELLC_DEVICE Number* kept(Number* at) {
   return at;
 }
 
+/// Adds up `own` terms of places, share, share + threads and so on; kTerms of them, if not 0, is known to be all. A
+/// term of each place is made before one is added.
+template <class Number, int kTerms, int kTogether, int kSums, class How, class Make, class Add>
+CELLC_DEVICE void add_terms(How how, unsigned share, unsigned own, int threads, Real (&sum)[kTogether][kSums],
+                            const Make& make, const Add& add) {
+  const auto turn = [&](Number q) {
+    Real term[kTogether][kSums];
+    make(how, q, term);
+    CELLC_UNROLL()
+    for (int k = 0; k < kTogether; ++k) add(sum[k], term[k]);
+  };
+  if constexpr (kTerms != 0 && How::kPlain) {
+    CELLC_UNROLL()
+    for (int q = 0; q < kTerms; ++q) turn(q);
+  } else if constexpr (kTerms != 0) {
+    CELLC_UNROLL(1)
+    for (int q = 0; q < kTerms; ++q) turn(q);
+  } else {
+    CELLC_UNROLL(4)
+    for (unsigned done = 0, q = share; done < own; ++done, q += static_cast<unsigned>(threads))
+      turn(static_cast<Number>(q));
+  }
+}
+
 /// Sums at the places of rows, of `terms` terms each, by `threads` neighbours of a warp (threads_of_sum). `place(row,
-/// p)` returns what makes term q, (q, term); `add(sum, term)` adds it to the numbers of a sum, which are `none` to
-/// begin with; `join(sum)` puts together what the threads have; `end(row, p, sum)` is called by one of them. A thread
-/// has kTogether places under way, and makes a term of each before it adds one: with the four terms of one place, or
-/// added one by one, it would wait for memory at every turn.
-template <int kTogether, class Number, int kSums, class PlaceOf, class Add, class Join, class End>
+/// p)` returns what makes term q, (q, term), or Terms; `add(sum, term)` adds it to the numbers of a sum, which are
+/// `none` to begin with; `join(sum)` puts together what the threads have; `end(row, p, sum)` is called by one of them.
+/// A thread has kTogether places under way: with the four terms of one place, or added one by one, it would wait for
+/// memory at every turn. kTerms, if not 0: `terms`, which a thread then has alone.
+template <int kTogether, int kTerms, class Number, int kSums, class PlaceOf, class Add, class Join, class End>
 CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads, const Real (&none)[kSums],
                           const PlaceOf& place, const Add& add, const Join& join, const End& end) {
   static_assert(kTogether == 1 || kTogether == 2);
@@ -297,21 +418,23 @@ CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads,
       Real sum[kTogether][kSums];
       CELLC_UNROLL()
       for (int k = 0; k < kTogether; ++k) begin(sum[k]);
-      const auto turns = [&](const auto& make) {
-        CELLC_UNROLL(4)
-        for (unsigned turn = 0, q = share; turn < own; ++turn, q += static_cast<unsigned>(threads)) {
-          Real term[kTogether][kSums];
-          make(static_cast<Number>(q), term);
-          CELLC_UNROLL()
-          for (int k = 0; k < kTogether; ++k) add(sum[k], term[k]);
+      const auto terms_by = [&](bool plain, const auto& make) {
+        if (plain) {
+          add_terms<Number, kTerms>(Plain(), share, own, threads, sum, make, add);
+        } else {
+          add_terms<Number, kTerms>(General(), share, own, threads, sum, make, add);
         }
       };
       const auto first = place(row[0], p[0]);
       if constexpr (kTogether == 1) {
-        turns([&](Number q, Real(&term)[1][kSums]) { first(q, term[0]); });
+        terms_by(is_plain(first),
+                 [&](auto how, Number q, Real(&term)[1][kSums]) { make_term(how, first, q, term[0]); });
       } else {
         const auto second = place(row[1], p[1]);
-        turns([&](Number q, Real(&term)[2][kSums]) { first(q, term[0]), second(q, term[1]); });
+        terms_by(is_plain(first) & is_plain(second), [&](auto how, Number q, Real(&term)[2][kSums]) {
+          make_term(how, first, q, term[0]);
+          make_term(how, second, q, term[1]);
+        });
       }
       CELLC_UNROLL()
       for (int k = 0; k < kTogether; ++k) join(sum[k]);
@@ -322,18 +445,19 @@ CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads,
       CELLC_UNROLL(1)
       for (int k = 0; k < kTogether; ++k, at.advance()) {
         const bool there = at.is_there(rows);
-        Real sum[kSums], term[kSums];
-        begin(sum);
+        Real sum[1][kSums];
+        begin(sum[0]);
         if (there) {
           const auto make = place(at.row, at.place());
-          CELLC_UNROLL(4)
-          for (unsigned turn = 0, q = share; turn < own; ++turn, q += static_cast<unsigned>(threads)) {
-            make(static_cast<Number>(q), term);
-            add(sum, term);
+          const auto one = [&](auto how, Number q, Real(&term)[1][kSums]) { make_term(how, make, q, term[0]); };
+          if (is_plain(make)) {
+            add_terms<Number, kTerms>(Plain(), share, own, threads, sum, one, add);
+          } else {
+            add_terms<Number, kTerms>(General(), share, own, threads, sum, one, add);
           }
         }
-        join(sum);
-        if (there && share == 0) end(at.row, at.place(), sum);
+        join(sum[0]);
+        if (there && share == 0) end(at.row, at.place(), sum[0]);
       }
     }
     at = ahead;
@@ -357,7 +481,7 @@ CELLC_DEVICE void wide_sums_of(long long begin, long long end_of_all, long long 
       const auto make = place(p, row, here);
       CELLC_UNROLL(1)
       for (long long q = share; q < terms; q += threads) {
-        make(q, term);
+        make_term(General(), make, q, term);
         add(sum, term);
       }
     }
@@ -368,7 +492,7 @@ CELLC_DEVICE void wide_sums_of(long long begin, long long end_of_all, long long 
 
 /// Sums at the `places` of every row: `place(divide, p, here)`, `add(sum, term)`, `join(sum)`, `end(divide, p, here,
 /// sum)`.
-template <int kTogether, bool kLags = false, int kSums, class PlaceOf, class Add, class Join, class End>
+template <int kTogether, bool kLags = false, int kTerms = 0, int kSums, class PlaceOf, class Add, class Join, class End>
 CELLC_DEVICE void each_sum(const NestFrame& f, long long places, long long terms, int threads,
                            const Real (&none)[kSums], const PlaceOf& place, const Add& add, const Join& join,
                            const End& end) {
@@ -376,9 +500,11 @@ CELLC_DEVICE void each_sum(const NestFrame& f, long long places, long long terms
   if (f.narrow) {
     const auto row_of = [&](unsigned job) { return RowPlace{f.first_row + job, job, true}; };
     narrowly<kLags>(f, [&](auto divide) {
-      sums_of<kTogether, int>(
-          Places(static_cast<unsigned>(places), blockIdx.x, gridDim.x, static_cast<unsigned>(threads)),
-          static_cast<unsigned>(f.rows), static_cast<unsigned>(terms), threads, none,
+      Places at(static_cast<unsigned>(places), blockIdx.x, gridDim.x, static_cast<unsigned>(threads));
+      unsigned rows = static_cast<unsigned>(f.rows);
+      if constexpr (kLags) rows = at.go_down<kTogether>(rows, blockIdx.x, gridDim.x, static_cast<unsigned>(threads));
+      sums_of<kTogether, kTerms, int>(
+          at, rows, static_cast<unsigned>(terms), threads, none,
           [&](unsigned job, unsigned p) { return place(divide, static_cast<int>(p), row_of(job)); }, add, join,
           [&](unsigned job, unsigned p, const Real(&sum)[kSums]) {
             end(divide, static_cast<int>(p), row_of(job), sum);
@@ -394,7 +520,7 @@ CELLC_DEVICE void each_sum(const NestFrame& f, long long places, long long terms
       [&](long long p, long long, const RowPlace& here, const Real(&sum)[kSums]) { end(Wide(), p, here, sum); });
 }
 /// Of every row of a tile, which `place` and `end` are told as well.
-template <int kTogether, bool kLags = false, int kSums, class PlaceOf, class Add, class Join, class End>
+template <int kTogether, bool kLags = false, int kTerms = 0, int kSums, class PlaceOf, class Add, class Join, class End>
 CELLC_DEVICE void each_sum_of_tile(const NestFrame& f, long long tile, long long places, long long terms, int threads,
                                    const Real (&none)[kSums], const PlaceOf& place, const Add& add, const Join& join,
                                    const End& end) {
@@ -403,7 +529,7 @@ CELLC_DEVICE void each_sum_of_tile(const NestFrame& f, long long tile, long long
   if (f.narrow) {
     const auto row_of = [&](unsigned row) { return RowPlace{f.first_row + before + row, before + row, true}; };
     narrowly<kLags>(f, [&](auto divide) {
-      sums_of<kTogether, int>(
+      sums_of<kTogether, kTerms, int>(
           Places(static_cast<unsigned>(places), 0, 1, static_cast<unsigned>(threads)), static_cast<unsigned>(rows),
           static_cast<unsigned>(terms), threads, none,
           [&](unsigned row, unsigned p) {

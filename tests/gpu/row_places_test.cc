@@ -26,6 +26,11 @@ extern "C" __global__ void __launch_bounds__(512) of_rows(const __grid_constant_
     atomicAdd(a.seen + here.row * a.places + p, here.chunk_row == here.row - a.frame.first_row || a.frame.window ? 1u : 1000u);
   });
 }
+extern "C" __global__ void __launch_bounds__(512) of_steps(const __grid_constant__ Counted a) {
+  cellc::each_place<2, true>(a.frame, a.places, [&](auto, const long long p, const cellc::RowPlace& here) {
+    atomicAdd(a.seen + here.row * a.places + p, here.chunk_row == here.row - a.frame.first_row || a.frame.window ? 1u : 1000u);
+  });
+}
 extern "C" __global__ void __launch_bounds__(512) of_tiles(const __grid_constant__ Counted a) {
   for (long long tile = blockIdx.x; tile * a.frame.tile_rows < a.frame.rows; tile += gridDim.x)
     cellc::each_place_of_tile<2>(a.frame, tile, a.places, [&](auto, const long long p, const long long row, const cellc::RowPlace& here) {
@@ -88,10 +93,11 @@ struct Summed {
   int threads;
 };
 // Term q of place p of a row: a number that only that term has; and the largest of them.
-extern "C" __global__ void __launch_bounds__(512) of_rows(const __grid_constant__ Summed a) {
+template <bool kLags>
+CELLC_DEVICE void all_rows(const Summed& a) {
   const int threads = a.threads;
   const Real none[2] = {0, -1};
-  cellc::each_sum<2>(a.frame, a.places, a.terms, threads, none,
+  cellc::each_sum<2, kLags>(a.frame, a.places, a.terms, threads, none,
     [&](auto, const long long p, const cellc::RowPlace& here) {
       return [=, &a](const long long q, Real (&term)[2]) {
         term[0] = static_cast<float>((here.row * a.places + p) * 64 + q);
@@ -111,6 +117,8 @@ extern "C" __global__ void __launch_bounds__(512) of_rows(const __grid_constant_
       atomicAdd(a.sums + 2 * (here.row * a.places + p) + 1, sum[1] + 2);
     });
 }
+extern "C" __global__ void __launch_bounds__(512) of_rows(const __grid_constant__ Summed a) { all_rows<false>(a); }
+extern "C" __global__ void __launch_bounds__(512) of_steps(const __grid_constant__ Summed a) { all_rows<true>(a); }
 extern "C" __global__ void __launch_bounds__(512) of_tiles(const __grid_constant__ Summed a) {
   const int threads = a.threads;
   const Real none[2] = {0, -1};
@@ -195,6 +203,98 @@ TEST_P(PlacesOfRows, HaveTheirSums) {
   }
 }
 
+constexpr const char* kKnown = R"(
+struct Known {
+  cellc::NestFrame frame;
+  const Real* factors;
+  unsigned* seen;  // of every place: whether its sum is right, and how many of its terms were plain
+  long long places;
+};
+// Four terms, whose number is said; every third row, as one at the start of a sequence, is not plain.
+#define CELLC_KNOWN_TERMS(row)                                                                                        \
+  return cellc::terms_of(cellc::starts_vector<4>(a.factors) && (row) % 3 != 0, [=, &a](auto how, auto q, Real (&term)[2]) { \
+    term[0] = cellc::read_neighbour<4>(how, a.factors + p * 4, q) * static_cast<Real>(1 << 4 * q);                     \
+    term[1] = how || false ? Real(1) : Real(0);                                                                        \
+  });
+#define CELLC_KNOWN_REST                                                                                              \
+  [&](Real (&sum)[2], const Real (&term)[2]) { sum[0] += term[0], sum[1] += term[1]; }, [&](Real (&)[2]) {}
+CELLC_DEVICE void note(const Known& a, long long row, long long p, const Real (&sum)[2]) {
+  const Real first = static_cast<Real>(p % 16);
+  const bool right = sum[0] == first + (first + 1) * 16 + (first + 2) * 256 + (first + 3) * 4096;
+  atomicAdd(a.seen + row * a.places + p, right ? 16 + static_cast<unsigned>(sum[1]) : 1000);
+}
+template <bool kLags>
+CELLC_DEVICE void all_rows(const Known& a) {
+  const Real none[2] = {0, 0};
+  cellc::each_sum<2, kLags, 4>(a.frame, a.places, 4, 1, none,
+    [&](auto, const auto p, const cellc::RowPlace& here) { CELLC_KNOWN_TERMS(here.row) }, CELLC_KNOWN_REST,
+    [&](auto, const auto p, const cellc::RowPlace& here, const Real (&sum)[2]) { note(a, here.row, p, sum); });
+}
+extern "C" __global__ void __launch_bounds__(512) of_rows(const __grid_constant__ Known a) { all_rows<false>(a); }
+extern "C" __global__ void __launch_bounds__(512) of_steps(const __grid_constant__ Known a) { all_rows<true>(a); }
+extern "C" __global__ void __launch_bounds__(512) of_tiles(const __grid_constant__ Known a) {
+  const Real none[2] = {0, 0};
+  for (long long tile = blockIdx.x; tile * a.frame.tile_rows < a.frame.rows; tile += gridDim.x)
+    cellc::each_sum_of_tile<1, false, 4>(a.frame, tile, a.places, 4, 1, none,
+      [&](auto, const auto p, const auto, const cellc::RowPlace& here) { CELLC_KNOWN_TERMS(here.row) }, CELLC_KNOWN_REST,
+      [&](auto, const auto p, const auto, const cellc::RowPlace& here, const Real (&sum)[2]) { note(a, here.row, p, sum); });
+}
+)";
+
+struct Known {
+  NestFrame frame;
+  std::uint64_t factors, seen;
+  long long places;
+};
+
+/// Of sums whose terms are counted where they are compiled: whole vectors are read where they begin at one, and
+/// nobody takes a term to be plain that is not.
+TEST_P(PlacesOfRows, HaveSumsOfFewTerms) {
+  const auto gpu = open_emulator();
+  for (const bool f64 : {false, true}) {
+    std::string text = f64 ? "#define CELLC_STORAGE_F64 1\n" : "#define CELLC_STORAGE_F32 1\n";
+    for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"}) text += kernel_template(part);
+    const GpuFunction kernel = gpu->function(gpu->load({"known.cu", text + kKnown, {}}), GetParam());
+    const std::uint64_t real = f64 ? 8 : 4;
+    const long long rows = 8, most = 97;
+    // Twice, the second time from one number on.
+    std::vector<float> single(static_cast<std::size_t>(4 * most + 1));
+    std::vector<double> doubled(single.size());
+    for (const long long places : {1ll, 3ll, 64ll, most}) {
+      for (const bool aligned : {true, false}) {
+        for (std::size_t i = 0; i < single.size() - 1; ++i)
+          doubled[i + !aligned] = single[i + !aligned] = static_cast<float>(i / 4 % 16 + i % 4);
+        const auto factors = f64 ? upload(*gpu, doubled) : upload(*gpu, single);
+        for (const bool narrow : {true, false}) {
+          SCOPED_TRACE(fmt::format("f64 {}, {} places, aligned {}, narrow {}", f64, places, aligned, narrow));
+          Known a{};
+          a.frame.rows = rows;
+          a.frame.direction = 1;
+          a.frame.tile_rows = 3;
+          a.frame.narrow = narrow;
+          a.places = places;
+          a.factors = factors.address() + (aligned ? 0 : real);
+          const auto seen = upload(*gpu, std::vector<unsigned>(static_cast<std::size_t>(rows * places)));
+          a.seen = seen.address();
+          launch(*gpu, kernel, shape(2, 64), a);
+          const auto found = download<unsigned>(*gpu, seen);
+          for (long long row = 0; row < rows; ++row) {
+            for (long long p = 0; p < places; ++p) {
+              const unsigned at = found[static_cast<std::size_t>(row * places + p)];
+              const bool may_be_plain = aligned && narrow && row % 3 != 0;
+              // One beside it that is not plain takes it along.
+              ASSERT_TRUE(at == 16 || (may_be_plain && at == 20)) << "row " << row << ", place " << p << ": " << at;
+              if (std::string(GetParam()) == "of_tiles") {
+                ASSERT_EQ(at, may_be_plain ? 20u : 16u) << "row " << row << ", place " << p;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 /// Rows are divided by multiplying, which is exact as far as 30 bits go.
 TEST(RowPlaces, KnowTheirSequence) {
   NestFrame frame{};
@@ -248,7 +348,54 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, PlacesOfRows, testing::Values("of_rows", "of_tiles"),
+/// Where earlier steps are read, a block has neighbouring rows of one part: what it reads again it has just read.
+TEST(RowPlaces, GoDownTheRowsOfAPart) {
+  const auto gpu = open_emulator();
+  std::string text = "#define CELLC_STORAGE_F32 1\n";
+  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"}) text += kernel_template(part);
+  text += R"(
+struct Written {
+  cellc::NestFrame frame;
+  unsigned* by;
+  long long places;
+};
+extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__ Written a) {
+  cellc::each_place<2, true>(a.frame, a.places, [&](auto, const long long p, const cellc::RowPlace& here) { atomicAdd(a.by + here.row * a.places + p, blockIdx.x + 1); });
+}
+)";
+  const GpuFunction kernel = gpu->function(gpu->load({"down.cu", text, {}}), "kernel");
+  for (const long long places : {5, 64, 150}) {
+    for (const int blocks : {1, 6, 7, 8}) {
+      for (const long long rows : {90, 97, 400}) {
+        SCOPED_TRACE(fmt::format("{} rows of {} places, {} blocks", rows, places, blocks));
+        const long long lanes = std::min(places, 64ll), parts = (places + lanes - 1) / lanes, columns = blocks / parts;
+        const long long turn = 2 * (64 / lanes),
+                        each = columns ? (rows + columns * turn - 1) / (columns * turn) * turn : 0;
+        Counted a{};
+        a.frame.rows = rows;
+        a.frame.direction = 1;
+        a.frame.narrow = 1;
+        a.places = places;
+        const auto by = upload(*gpu, std::vector<unsigned>(static_cast<std::size_t>(rows * places)));
+        a.seen = by.address();
+        launch(*gpu, kernel, shape(blocks, 64), a);
+        const auto found = download<unsigned>(*gpu, by);
+        for (long long row = 0; row < rows; ++row) {
+          for (long long p = 0; p < places; ++p) {
+            const unsigned block = found[static_cast<std::size_t>(row * places + p)];
+            ASSERT_GE(block, 1u);
+            ASSERT_LE(block, static_cast<unsigned>(blocks));
+            if (columns > 0 && rows >= 4 * turn * columns) {
+              ASSERT_EQ(block, row / each * parts + p / lanes + 1) << "row " << row << ", place " << p;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, PlacesOfRows, testing::Values("of_rows", "of_steps", "of_tiles"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
