@@ -318,8 +318,12 @@ struct RingProduct {
     const int lane = threadIdx.x % 32;
     return (threadIdx.x / 32 * 16 + lane / 8 % 2 * 8 + lane % 8) * kRingPitch + lane / 16 * 16;
   }
-  /// Each lane for what it has read itself: a look for races cannot know that one arrives for its warp.
-  CELLC_DEVICE void leave(int number) const { gate_arrive(head()->empty + number); }
+  /// Each lane for what it has read itself: a look for races cannot know that one arrives for its warp. What comes next
+  /// is of whole warps.
+  CELLC_DEVICE void leave(int number) const {
+    __syncwarp();
+    gate_arrive(head()->empty + number);
+  }
 
   /// A slot's products run while the next one's rows are read.
   CELLC_DEVICE void multiply_slots(typename Tile::Sums (&sums)[kHalves]) {

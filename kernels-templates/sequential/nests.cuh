@@ -84,10 +84,7 @@ CELLC_DEVICE RowPlace place_of(const NestFrame& f, long long job) {
 template <class Number, class Put>
 CELLC_DEVICE void put_result(const ProductArguments& a, const Put& put) {
 #ifdef CELLC_NARROW
-  if (a.result_is_stored) {
-    put(static_cast<Stored*>(a.result));
-    return;
-  }
+  if (a.result_is_stored) return put(static_cast<Stored*>(a.result));
 #endif
   put(static_cast<Number*>(a.result));
 }

@@ -130,6 +130,16 @@ constexpr const char* kPasses[] = {
   out y = (0.2*(h'@(WC@u)) + u)*silu(gate)
   out z = P@u
 }
+)",
+    R"(cell mixer[d, n, r, w=4] {
+  state h[d,n]
+  input x[d], gate[d]
+  param conv[d,w], W1[r,d], W2[d,r], WB[n,d], WC[n,d], D[d]
+  u  = silu(sum[w](conv*lag[w](x)))
+  dt = softplus(0.1*(W2@W1@u))
+  h' = exp(-dt)*h + dt*u*(WB@u)
+  out y = (0.2*(h'@(WC@u)) + D*u)*silu(gate)
+}
 )"};
 
 class RoundedPasses : public testing::TestWithParam<std::tuple<std::size_t, Dtype>> {};
@@ -142,8 +152,9 @@ TEST_P(RoundedPasses, AgreeWithOracle) {
       try_cell(kPasses[number], [&](const SourceText& source, const LoweredCell& cell) -> std::string {
         CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
         oracle::Random random(31);
-        const std::vector<std::int64_t> axes =
-            number == 0 ? std::vector<std::int64_t>{19} : std::vector<std::int64_t>{21, 8, 5, 3};
+        const std::vector<std::int64_t> axes = number == 0   ? std::vector<std::int64_t>{19}
+                                               : number == 1 ? std::vector<std::int64_t>{21, 8, 5, 3}
+                                                             : std::vector<std::int64_t>{40, 16, 8, 4};
         Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 37};
         with.starts_given = true;
         with.narrow_tolerance = 16 * unit;
@@ -169,7 +180,7 @@ TEST_P(RoundedPasses, AgreeWithOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(CudaNarrow, RoundedPasses,
-                         testing::Combine(testing::Values(0, 1), testing::Values(Dtype::F16, Dtype::BF16)),
+                         testing::Combine(testing::Values(0, 1, 2), testing::Values(Dtype::F16, Dtype::BF16)),
                          [](const auto& info) {
                            return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
                          });
