@@ -33,6 +33,10 @@ class StepRecheck {
   };
   Found operator()(const BoundRun& run, const RunOutput& output, double tolerance) const;
 
+  /// Largest difference of an out, over 1 + |out|, from what the CPU's kernel makes of the rows as they were written:
+  /// of that before a step, and of its own wherever the out reads a new value of a state.
+  double outs_of_rows(const BoundRun& run, const RunOutput& output) const;
+
  private:
   BoundRun single_steps(const BoundRun& run, const RunOutput& output) const;
   const Array& rows_of_symbol(const BoundRun& run, const RunOutput& output, std::size_t symbol) const;
