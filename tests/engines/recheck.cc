@@ -237,6 +237,7 @@ StepRecheck::Found StepRecheck::operator()(const BoundRun& run, const RunOutput&
 
 double StepRecheck::outs_of_rows(const BoundRun& run, const RunOutput& output) const {
   if (sequences_of(run) == 0 || output.outs.empty()) return 0;
+  if (!stateless_) return std::numeric_limits<double>::infinity();
   const CellGraph of_rows = outs_about_rows(cell_);
   BoundRun rows = single_steps(run, output);
   for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
@@ -248,7 +249,7 @@ double StepRecheck::outs_of_rows(const BoundRun& run, const RunOutput& output) c
                                     : states_before(run, output, static_cast<std::size_t>(update_of(base, lag - 1))));
   }
   rows.histories.resize(of_rows.symbols.size());
-  const RunOutput made = Program::compile(of_rows, Structure{}, {.dtype = output.outs[0].dtype()}).run(rows);
+  const RunOutput made = stateless_(of_rows, output.outs[0].dtype(), rows);
   double most = 0;
   for (std::size_t o = 0; o < output.outs.size(); ++o)
     for (std::int64_t i = 0; i < output.outs[o].count(); ++i)
