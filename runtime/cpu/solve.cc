@@ -487,8 +487,11 @@ struct Solver::Impl {
       remember(warm_up, stage_count(), k, outcome.report);
       gather(report, std::move(outcome));
     }
+    // Relaxation takes residuals by a BLAS, which adds in an order of its own.
+    const bool relaxed_any = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                         [](const StagePlan& of) { return of.strategy == Strategy::Relaxation; });
     // Of a run that is off somewhere as well: it has to say where else it is.
-    if (programs.adds_otherwise() || (stage_count() > 1 && report.max_residual > 0))
+    if (programs.adds_otherwise() || relaxed_any || (stage_count() > 1 && report.max_residual > 0))
       if (std::optional<RunOutput> instead = look_at_all(report, arrays, run, given, solve, tolerance))
         return std::move(*instead);
     RunOutput output;

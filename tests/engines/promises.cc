@@ -14,7 +14,8 @@ namespace cellc {
 namespace {
 
 /// Outs are promised nothing of their own. They belong to rows that are within the tolerance, so that one which misses
-/// by so many tolerances was made of something else.
+/// by so many tolerances was made of something else. Unless it amplifies: of a row and of what the sequential kernel
+/// makes in its place spike(h') may be 0 and 1. Then it is held to the rows as they were written.
 constexpr double kOutSlack = 1e4;
 
 double normal(oracle::Random& random) {
@@ -167,7 +168,10 @@ std::string broken_promise(const StepRecheck& recheck, const BoundRun& run, cons
     return fmt::format("{} sequences, the first {}, from step {} on, is off by {:.3g}; {:.3g} was reported",
                        found.beyond.size(), found.beyond[0].sequence, found.beyond[0].first_bad_step, found.promised,
                        report.max_residual);
-  if (!(found.outs <= kOutSlack * tolerance)) return fmt::format("an out is off by {:.3g}", found.outs);
+  if (found.outs <= kOutSlack * tolerance) return {};
+  const double outs = recheck.outs_of_rows(run, output);
+  if (!(outs <= kOutSlack * tolerance))
+    return fmt::format("an out is off by {:.3g} from the rows, by {:.3g} from steps made anew", outs, found.outs);
   return {};
 }
 
@@ -228,6 +232,17 @@ const BrokenPromise kProductOfFewerAxes = {"product_of_fewer_axes",
                                            "the sequential kernel makes a product of fewer axes in a nest of its own, "
                                            "lanes make it beside its sum and round once",
                                            {{300}, 7}};
+const BrokenPromise kSumByBlas = {"sum_by_blas",
+                                  R"(cell cancels[d] {
+  state h[d]
+  input x[d]
+  param W[d,d]
+  h' = tanh(sum[j](W[j,d]*(0.1*h[j] + 10*x[j])) - 10*sum[j](W[j,d]*x[j]) + x)
+}
+)",
+                                  "the sequential kernel adds up term by term, as lanes do, but relaxation takes its "
+                                  "residuals by a BLAS",
+                                  {{300}, 33}};
 const BrokenPromise kScanFeedsStage = {
     "scan_feeds_stage",
     R"(cell fed[d] {

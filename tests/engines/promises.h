@@ -51,6 +51,8 @@ extern const BrokenPromise kSumInAnotherOrder;
 extern const BrokenPromise kStateIsRounding;
 /// A later stage amplifies last bits: of a product that an out reads too, and of one that another nest makes.
 extern const BrokenPromise kProductReadTwice, kProductOfFewerAxes;
+/// A relaxed stage's residuals are of sums in a BLAS's order.
+extern const BrokenPromise kSumByBlas;
 /// On arrays of a caller nobody looks at what a later stage makes of a scan.
 extern const BrokenPromise kScanFeedsStage;
 

@@ -6,7 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <stdexcept>
+
+#include "compiler/graph/axes.h"
+#include "compiler/graph/rewriter.h"
 
 namespace cellc {
 namespace {
@@ -50,6 +54,38 @@ void put_history(const Array& input, const Array& history, const BoundRun& run, 
 
 bool has_history(const BoundRun& run, std::size_t symbol) {
   return symbol < run.histories.size() && run.histories[symbol].data() && run.histories[symbol].shape().size() >= 2;
+}
+
+/// The cell's outs alone: its states as inputs, and behind all symbols, by update, what each became.
+CellGraph outs_about_rows(const CellGraph& cell) {
+  CellGraph result = cell;
+  result.updates.clear();
+  result.named.clear();
+  for (Symbol& s : result.symbols) {
+    if (s.kind == SymbolKind::State) s.kind = SymbolKind::Input;
+    s.initial = kNoNode;
+    s.lag_of = s.line_of = -1;
+    s.lag = 0;
+  }
+  std::map<NodeId, NodeId> rows;
+  for (const StateUpdate& u : cell.updates) {
+    Symbol row = result.symbols[static_cast<std::size_t>(u.symbol)];
+    row.name += "'";
+    row.max_lag = 0;
+    const int number = static_cast<int>(result.symbols.size());
+    std::vector<AxisId> axes = row.index;
+    std::sort(axes.begin(), axes.end());
+    // A value that has fewer axes than its state stands for no place of the rows.
+    if (cell.graph[u.value].axes == axes)
+      rows.emplace(u.value, result.graph.read(number, plain_index(row.index), u.span));
+    result.symbols.push_back(std::move(row));
+  }
+  Rewriter about(cell.graph, result.graph, {.replace = [&](NodeId id, const Node&) {
+                   const auto row = rows.find(id);
+                   return row == rows.end() ? kNoNode : row->second;
+                 }});
+  for (Out& out : result.outs) out.value = about(out.value);
+  return result;
 }
 
 /// The largest finite |s| of a state's entry up to a step: what residuals are over besides |s|.
@@ -197,6 +233,28 @@ StepRecheck::Found StepRecheck::operator()(const BoundRun& run, const RunOutput&
     for (std::int64_t i = 0; i < output.outs[o].count(); ++i)
       found.outs = std::max(found.outs, residual_between(output.outs[o].get(i), made.outs[o].get(i), 1));
   return found;
+}
+
+double StepRecheck::outs_of_rows(const BoundRun& run, const RunOutput& output) const {
+  if (sequences_of(run) == 0 || output.outs.empty()) return 0;
+  if (!stateless_) return std::numeric_limits<double>::infinity();
+  const CellGraph of_rows = outs_about_rows(cell_);
+  BoundRun rows = single_steps(run, output);
+  for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
+    if (cell_.symbols[s].line_of >= 0) rows.symbols[s] = rows_of_symbol(run, output, s);
+  for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
+    const auto [base, lag] = origin_of(u);
+    // A copy that lags by n becomes what one that lags by n - 1 was.
+    rows.symbols.push_back(lag == 0 ? output.states[u]
+                                    : states_before(run, output, static_cast<std::size_t>(update_of(base, lag - 1))));
+  }
+  rows.histories.resize(of_rows.symbols.size());
+  const RunOutput made = stateless_(of_rows, output.outs[0].dtype(), rows);
+  double most = 0;
+  for (std::size_t o = 0; o < output.outs.size(); ++o)
+    for (std::int64_t i = 0; i < output.outs[o].count(); ++i)
+      most = std::max(most, residual_between(output.outs[o].get(i), made.outs[o].get(i), 1));
+  return most;
 }
 
 BoundRun steps_of(const CellGraph& cell, const BoundRun& run, std::int64_t from, std::int64_t to,

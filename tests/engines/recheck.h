@@ -20,7 +20,10 @@ namespace cellc {
 class StepRecheck {
  public:
   using Sequential = std::function<RunOutput(const BoundRun&)>;
-  StepRecheck(const CellGraph& cell, Sequential sequential) : cell_(cell), sequential_(std::move(sequential)) {}
+  /// Of a cell without states.
+  using Stateless = std::function<RunOutput(const CellGraph&, Dtype, const BoundRun&)>;
+  StepRecheck(const CellGraph& cell, Sequential sequential, Stateless stateless = {})
+      : cell_(cell), sequential_(std::move(sequential)), stateless_(std::move(stateless)) {}
 
   struct Found {
     double largest = 0;               ///< residual over |s| + the largest |s| of the lane so far
@@ -33,6 +36,10 @@ class StepRecheck {
   };
   Found operator()(const BoundRun& run, const RunOutput& output, double tolerance) const;
 
+  /// Largest difference of an out, over 1 + |out|, from what the CPU's kernel makes of the rows as they were written:
+  /// of that before a step, and of its own wherever the out reads a new value of a state.
+  double outs_of_rows(const BoundRun& run, const RunOutput& output) const;
+
  private:
   BoundRun single_steps(const BoundRun& run, const RunOutput& output) const;
   const Array& rows_of_symbol(const BoundRun& run, const RunOutput& output, std::size_t symbol) const;
@@ -44,15 +51,20 @@ class StepRecheck {
 
   const CellGraph& cell_;
   const Sequential sequential_;
+  const Stateless stateless_;
 };
 
 /// By the CPU's.
 class Recheck : public StepRecheck {
  public:
   Recheck(const CellGraph& cell, const Structure& structure, Dtype dtype)
-      : StepRecheck(cell,
-                    [program = std::make_shared<const Program>(Program::compile(cell, structure, {.dtype = dtype}))](
-                        const BoundRun& run) { return program->run(run); }) {}
+      : StepRecheck(
+            cell,
+            [program = std::make_shared<const Program>(Program::compile(cell, structure, {.dtype = dtype}))](
+                const BoundRun& run) { return program->run(run); },
+            [](const CellGraph& stateless, Dtype of, const BoundRun& run) {
+              return Program::compile(stateless, Structure{}, {.dtype = of}).run(run);
+            }) {}
 };
 
 /// |a - b| over |a| + size; 0 for two NaN and for equal infinities, infinite where only one is finite.
