@@ -185,8 +185,8 @@ void add_data_options(CLI::App* command, DataOptions& options) {
   command->add_option(
       "--products", options.products,
       "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (tensor cores, errors\n"
-      "like those of f32; the default), tf32, bf16, or storage (its 16 bits, where it has so many); CPUs\n"
-      "and f64 keep their arithmetic");
+      "like those of f32; the default), tf32, bf16, or storage (its 16 bits, where it has so many, also\n"
+      "of all rows between stages); CPUs and f64 keep their arithmetic");
   command->add_option("--threads", options.threads, "threads; all cores by default")->transform(whole_number(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }

@@ -148,6 +148,38 @@ TEST(WideProducts, ReadRowsOf16Bits) {
   }
 }
 
+/// A product that is an out stands where that lies, and no kernel copies it there; unless rows of 16 bits would be read
+/// again which were not to lose any. Of `storage` all that passes between the kernels of a cell without states has 16.
+TEST(Products, StandWhereTheirOutsLie) {
+  const AnalysedCell l = analyse_text(SourceText("test.cell", R"(cell passes[d, m] {
+  state h[d]
+  input x[m]
+  param W[d,m], V[m,d]
+  h' = 0.5*h + W@x
+  out p = W@x
+  out q = V@(W@x)
+  out r[m] = tanh(V@tanh(W@x))
+}
+)"));
+  CellGraph cell = l.cell;
+  cell.updates.clear();
+  const auto planned = [&](Dtype storage, Products products) {
+    return make_plan(cell, Structure{}, plan_options(cell, storage, product_factors(products, storage)));
+  };
+  const auto left_at = [](const Plan& plan) {
+    std::string places;
+    for (const Product& p : plan.products)
+      places += p.result.place == Place::Out                                ? fmt::format(" out {}", p.result.id)
+                : plan.chunks[static_cast<std::size_t>(p.result.id)].stored ? " rows of 16 bits"
+                                                                            : " rows";
+    return places;
+  };
+  EXPECT_EQ(left_at(planned(Dtype::F32, Products::Tf32x3)), " out 0 out 1 rows");
+  EXPECT_EQ(left_at(planned(Dtype::BF16, Products::Tf32x3)), " rows out 1 rows");
+  EXPECT_EQ(left_at(planned(Dtype::BF16, Products::Storage)), " out 0 out 1 rows of 16 bits");
+  EXPECT_EQ(left_at(make_plan(cell, Structure{}, {})), " rows rows rows") << "BLAS and its rows are as they were";
+}
+
 /// Unasked, on a card, of a shape where they pay.
 TEST(WideProducts, AreChosenByThemselves) {
   Device device = open_device();
