@@ -222,11 +222,13 @@ std::vector<NumberedCell> derive(const CellGraph& cell, const Structure& structu
     const StageCells& s = staged.stages[static_cast<std::size_t>(k)];
     for (const DerivedCell* part : {&s.once, &s.before, &s.lanes}) add(k, *part);
     for (const DerivedCell& pass : s.remade) add(k, pass);
+    const std::size_t sums = made.size();
     if (const auto summed = fuse_reductions(staged, k, hooks)) {
       for (const DerivedCell* part : {&summed->stage.once, &summed->stage.before, &summed->stage.lanes}) add(k, *part);
       for (const NodeId sum : summed->sums) made.push_back({sum, 1});
     }
-    if (const auto outs = fuse_sum_outs(cell, structure, k, hooks))
+    if (const auto outs =
+            made.size() > sums ? fuse_sum_outs(cell, structure, k, hooks) : fuse_outs(staged, k, {}, hooks))
       for (const DerivedCell* part : {&outs->once, &outs->before, &outs->lanes}) add(k, *part);
     if (static_cast<int>(s.states.size()) <= kMostDerivedStates) {
       add(k, with_transition(s.lanes, s.lane, structure.stages[static_cast<std::size_t>(k)].scannable, hooks));

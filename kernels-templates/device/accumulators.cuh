@@ -54,12 +54,9 @@ struct Accumulators {
       static_cast<Real*>(array.data)[part * array.batch + channel_offset(array, lane)] = sum[v][i];
     }
   }
-  /// Of all steps of a sequence, which has so many parts: the first of them, and nothing in the others.
-  CELLC_DEVICE void leave(const Lanes& lanes, const Lane& lane, int v, int parts) const {
-    const long long first = static_cast<long long>(lane.sequence) * parts;
-    leave_part(lanes, lane, v, first);
-    const Accumulators none;
-    for (int p = 1; p < parts; ++p) none.leave_part(lanes, lane, v, first + p);
+  /// Of all steps of a sequence, which is one part.
+  CELLC_DEVICE void leave(const Lanes& lanes, const Lane& lane, int v) const {
+    leave_part(lanes, lane, v, lane.sequence);
   }
 };
 

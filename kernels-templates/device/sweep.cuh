@@ -145,6 +145,7 @@ struct Staging {
   const char* last[kShiftedInputs && Cell::kInputs > 0 ? Cell::kInputs : 1];
   const Caching caching;
   long long next, end;  ///< the step that the next stage starts with; one past the last
+  long long last_step;  ///< of the sequence
 
   /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a
   /// sixth longer, and those with 36, whose registers it did not fit, half as long again.
@@ -174,7 +175,7 @@ struct Staging {
 
   CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
                        const Caching& caching)
-      : memory(memory), caching(caching), next(begin), end(end) {
+      : memory(memory), caching(caching), next(begin), end(end), last_step(lane[0].steps - 1) {
     const int thread = threadIdx.x % kWarp;
     if constexpr (kShares) __syncwarp();
     more = false;
@@ -223,7 +224,7 @@ struct Staging {
   template <int kInput>
   CELLC_DEVICE const char* from(int k, int row) const {
     const char* const at = source[kInput] + k * stride[kInput];
-    if constexpr (is_shifted(kInput)) return next + k + row == end - 1 ? last[kInput] : at;
+    if constexpr (is_shifted(kInput)) return next + k + row == last_step ? last[kInput] : at;
     return at;
   }
 

@@ -38,7 +38,7 @@ typedef struct cellc_device_call {
   int filled;                   /* what stands there is the caller's, or queued */
   int packed, reverse, keep;    /* packed: the caller gave offsets, even where all are as long */
   int outs_wanted;              /* any of them: those that are not given are made in the workspace */
-  const cellc_reduced* reduced; /* how they are made of sums; null: of states */
+  const cellc_reduced* reduced; /* how they are made where lanes make sums or outs; null: of states */
   uint64_t kept;                /* what stages keep from call to call */
 } cellc_device_call;
 

@@ -4,7 +4,7 @@
 #ifndef CELLC_HOST_CALL
 #define CELLC_HOST_CALL
 
-#include "kernels-templates/host/host_arrays.h"
+#include "kernels-templates/host/host_call_plan.h"
 
 /* Parts of the cell ----------------------------------------------------------------------------------------
  */
@@ -28,6 +28,8 @@ static inline cellc_nest_array cellc_array_of(const cellc_device_call* c, const 
       return cellc_array_at(w->before[source.id]);
     case CELLC_FROM_SUM:
       return cellc_array_at(w->sums[source.id]);
+    case CELLC_FROM_OUT:
+      return cellc_array_at(w->outs[source.id].data);
     default:
       return cellc_array_at(w->once[source.id]);
   }
@@ -47,89 +49,6 @@ static inline void cellc_run_whole(cellc_device_call* c, cellc_work* w) {
   for (u = 0; u < cell->update_count; ++u) states[u] = w->states[u].data;
   for (o = 0; o < cell->out_count; ++o) outs[o] = w->outs[o].data;
   cellc_run_nests(c, cell->whole.rows, w->symbols, states, w->finals, outs, 0);
-}
-
-static inline cellc_plan cellc_plan_of(const cellc_device_call* c, const cellc_stage_part* part, int64_t channels) {
-  const int solver = c->cell->solver;
-  if (solver == CELLC_SOLVER_SEQUENTIAL) return cellc_sequential_plan();
-  if (solver == CELLC_MUST_AUTO)
-    return cellc_choose_plan(&part->facts, &c->device->facts, c->sequences, channels, c->steps, 0);
-  {
-    cellc_plan plan = cellc_forced_plan(&part->facts, &c->device->facts, c->sequences, channels, c->steps,
-                                        solver == CELLC_SCAN_ASKED ? CELLC_ASK_CARRIED : solver,
-                                        solver == CELLC_ASK_SEGMENTED ? 8 : 50);
-    if (solver == CELLC_SCAN_ASKED) plan.strategy = CELLC_SCAN;
-    return plan;
-  }
-}
-
-/* How stages are run, all of them before any: the outs are made from sums where lanes make those. The same decisions
- * as a run's (runtime/cuda/launch/plan_execution.cc), on arrays that nobody looks at afterwards. */
-static inline void cellc_plan_stages(cellc_device_call* c, cellc_work* w) {
-  const cellc_cell* cell = c->cell;
-  int k, a, r, any = 0;
-  for (k = 0; k < cell->stage_count; ++k) {
-    const cellc_stage_part* part = cell->stages + k;
-    const cellc_stage* stage = part->plain.stage;
-    int64_t channels = 1;
-    for (a = 0; a < stage->channels; ++a) channels = cellc_times(channels, c->lengths[stage->channel_axes[a]]);
-    w->plans[k] = cellc_plan_of(c, part, channels);
-    if (stage->repeats) cellc_repeat_plan(w->plans + k);
-    if (k + 1 < cell->stage_count && !cellc_leaves_no_residual(&part->facts, stage->scans, w->plans + k))
-      w->plans[k] = cellc_sequential_plan();
-    /* More steps than lanes go over singly. */
-    if (part->remade_count && c->rows >= (int64_t)1 << 31) w->plans[k] = cellc_sequential_plan();
-    w->sum_parts[k] = 0;
-    if (c->outs_wanted && part->summing.stage)
-      w->sum_parts[k] = cellc_planned_sums(w->plans + k, cellc_lane_sums(part->summing.stage, c->lengths));
-    any = any || w->sum_parts[k] > 0;
-  }
-  c->reduced = 0;
-  for (r = 0; r < cell->reduced_count && any && !c->reduced; ++r) {
-    c->reduced = cell->reduced + r;
-    for (k = 0; k < cell->stage_count && c->reduced; ++k)
-      if (c->reduced->parts[k] != w->sum_parts[k]) c->reduced = 0;
-  }
-  /* What there is no code for is left to the outs. */
-  for (k = 0; k < cell->stage_count && !c->reduced; ++k) w->sum_parts[k] = 0;
-}
-
-static inline const cellc_lanes* cellc_lanes_of(const cellc_device_call* c, const cellc_work* w, int stage) {
-  const cellc_stage_part* part = c->cell->stages + stage;
-  return w->sum_parts[stage] > 0 ? &part->summing : &part->plain;
-}
-
-static inline int cellc_reads_rows(const cellc_source* sources, int count, int update) {
-  int s;
-  for (s = 0; s < count; ++s)
-    if ((sources[s].kind == CELLC_FROM_TRAJECTORY || sources[s].kind == CELLC_FROM_REMADE) && sources[s].id == update)
-      return 1;
-  return 0;
-}
-
-/* Lanes that walk, and whole steps, leave a state unwritten that the caller does not want, if nothing else reads it. */
-static inline int cellc_needs_no_rows(const cellc_device_call* c, const cellc_work* w, int update) {
-  const cellc_cell* cell = c->cell;
-  const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
-  int k, s;
-  if (!c->arrays || c->rows == 0 || cellc_given(c, CELLC_FIELD_STATE, cell->updates[update])) return 0;
-  for (s = 0; s < cell->symbol_count; ++s)
-    if (cell->symbols[s].line_of == cell->updates[update]) return 0;
-  if (cell->whole.rows) return !cellc_reads_state_rows(cell->whole.rows, update);
-  for (k = 0; k < cell->stage_count; ++k) {
-    const cellc_lanes* lanes = cellc_lanes_of(c, w, k);
-    int own = 0;
-    for (s = 0; cell->stages[k].states[s] >= 0; ++s) own = own || cell->stages[k].states[s] == update;
-    if (own ? w->plans[k].strategy != CELLC_SEQUENTIAL
-            : cellc_reads_rows(lanes->sources, lanes->stage->symbols, update))
-      return 0;
-    if (cellc_reads_rows(lanes->before.sources, lanes->before.source_count, update)) return 0;
-    if (own && cell->stages[k].remade_count && cellc_is_remade(w->plans + k)) return 0;
-    for (s = 0; s < cell->stages[k].remade_count && cellc_is_remade(w->plans + k); ++s)
-      if (cellc_reads_rows(cell->stages[k].remade[s].made.sources, cell->stages[k].remade[s].made.source_count, update))
-        return 0;
-  }
-  return !c->outs_wanted || !cellc_reads_rows(after->sources, after->source_count, update);
 }
 
 static inline void cellc_bring_targets(cellc_device_call* c, cellc_work* w) {
@@ -194,12 +113,13 @@ static inline int cellc_find_scan(const cellc_lanes* part, const cellc_facts* fa
  * which are zeros again after each call, lie behind what any of them leaves: where is added to `marks`, if that is
  * given. */
 static inline int64_t cellc_kept_bytes(const cellc_device_call* c, const cellc_work* w, int number, uint64_t* marks) {
-  const cellc_lanes* part = &c->cell->stages[number].plain; /* lanes with sums walk, and keep nothing */
-  const cellc_stage* stage = part->stage;
+  /* Lanes with sums walk, and keep nothing. */
+  const cellc_lanes* const forms[2] = {&c->cell->stages[number].plain, &c->cell->stages[number].making_outs};
+  const cellc_stage* stage = forms[0]->stage;
   cellc_stage_run run;
   cellc_lane_axes axes;
   int64_t most = 0, most_marks = 0;
-  int k;
+  int k, f;
   memset(&run, 0, sizeof run);
   run.lengths = c->lengths;
   run.sequences = c->sequences;
@@ -207,12 +127,13 @@ static inline int64_t cellc_kept_bytes(const cellc_device_call* c, const cellc_w
   memset(&axes, 0, sizeof axes);
   axes.channels = 1;
   for (k = 0; k < stage->channels; ++k) axes.channels = cellc_times(axes.channels, c->lengths[stage->channel_axes[k]]);
-  for (k = 0; k < part->variant_count; ++k) {
-    const cellc_scratch bytes =
-        cellc_scratch_bytes(stage, &run, &axes, w->plans + number, part->variants + k, c->cell->control_bytes);
-    most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
-    most_marks = cellc_most(most_marks, (int64_t)bytes.marks);
-  }
+  for (f = 0; f < 2 && forms[f]->stage; ++f)
+    for (k = 0; k < forms[f]->variant_count; ++k) {
+      const cellc_scratch bytes = cellc_scratch_bytes(forms[f]->stage, &run, &axes, w->plans + number,
+                                                      forms[f]->variants + k, c->cell->control_bytes);
+      most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
+      most_marks = cellc_most(most_marks, (int64_t)bytes.marks);
+    }
   if (marks) *marks += (uint64_t)cellc_align(most);
   return cellc_align(most) + cellc_align(most_marks);
 }
@@ -251,6 +172,7 @@ static inline void cellc_describe_stage(const cellc_device_call* c, cellc_work* 
       view->row = w->inputs[source.id].step, view->batch = w->inputs[source.id].sequence;
     if ((source.kind == CELLC_FROM_TRAJECTORY || source.kind == CELLC_FROM_REMADE) && !cellc_is_made_again(w, source))
       view->row = w->states[source.id].step, view->batch = w->states[source.id].sequence;
+    if (source.kind == CELLC_FROM_OUT) view->row = w->outs[source.id].step, view->batch = w->outs[source.id].sequence;
     if (c->offsets) view->batch = 0;
   }
   run->lengths = c->lengths;
@@ -266,8 +188,8 @@ static inline void cellc_describe_stage(const cellc_device_call* c, cellc_work* 
     w->starts[s] = w->symbols[c->cell->updates[part->states[s]]].data;
     w->lasts[s] = w->finals[part->states[s]];
   }
-  /* Terms start as nothing and end nowhere. */
-  for (i = 0; i < stage->sums; ++i) w->starts[s + i] = w->lasts[s + i] = 0;
+  /* Terms and outs start as nothing and end nowhere. */
+  for (i = 0; i < stage->sums + stage->outs; ++i) w->starts[s + i] = w->lasts[s + i] = 0;
 }
 
 /* The kernel for a run, -1: there is none; and the variant and the plan that it is. */
@@ -276,6 +198,11 @@ static inline int cellc_kernel_for(const cellc_device_call* c, const cellc_lanes
   const cellc_facts* facts = &c->device->facts;
   int found;
   *v = cellc_choose_variant(lanes->stage, facts, run, axes, plan);
+  /* A scan that there is no room for would be one of segments, which make outs of steps that they make again. */
+  if (v->kernel == CELLC_SEGMENTED && lanes->stage->outs) {
+    *plan = cellc_sequential_plan();
+    *v = cellc_choose_variant(lanes->stage, facts, run, axes, plan);
+  }
   found = cellc_find_kernel(lanes, v);
   if (found < 0 && v->kernel == CELLC_SCAN) found = cellc_find_scan(lanes, facts, v);
   if (found >= 0) return found;
@@ -326,6 +253,21 @@ static inline void cellc_launch_walk(cellc_device_call* c, cellc_work* w, const 
   }
   memset(&at, 0, sizeof at);
   cellc_launch_kernel(c, w, lanes->stage, run, &axes, &plan, &v, &at, found);
+}
+
+/* What a scan with outs has marked. */
+static inline void cellc_rewalk(cellc_device_call* c, cellc_work* w, const cellc_lanes* lanes, cellc_stage_run* run,
+                                const cellc_lane_axes* axes, const cellc_variant* scan, const cellc_scratch* at) {
+  const cellc_plan plan = cellc_sequential_plan();
+  const cellc_variant v = cellc_rewalk_variant(lanes->stage, &c->device->facts, run, axes);
+  const int found = cellc_find_kernel(lanes, &v);
+  if (found < 0) {
+    c->result = CELLC_NO_KERNEL;
+    return;
+  }
+  run->part = cellc_scan_tiles(lanes->stage, run, scan) * scan->warps;
+  run->scanned = scan;
+  cellc_launch_kernel(c, w, lanes->stage, run, axes, &plan, &v, at, found);
 }
 
 static inline void cellc_run_stage(cellc_device_call* c, cellc_work* w, int number, const uint64_t* sums) {
@@ -382,6 +324,7 @@ static inline void cellc_run_stage(cellc_device_call* c, cellc_work* w, int numb
     }
   }
   cellc_launch_kernel(c, w, stage, &run, &axes, &plan, &v, &at, found);
+  if (v.kernel == CELLC_SCAN && v.checks && stage->outs) cellc_rewalk(c, w, lanes, &run, &axes, &v, &at);
 }
 
 /* A scan rounds, and what later stages make of that may be any multiple of it: they read new values that follow from
@@ -437,10 +380,10 @@ static inline void cellc_run_stages(cellc_device_call* c, cellc_work* w) {
       w->before[o] = cellc_take(c, cellc_times(cellc_times(c->rows, cellc_entries(c, lanes->before.outs[o])),
                                                cellc_type_bytes(cell->running)));
     if (lanes->before.out_count) cellc_run_derived(c, w, &lanes->before, w->before, 0);
-    cellc_take_sums(c, lanes, w->sum_parts[k], sums);
+    if (w->sum_parts[k] > 0) cellc_take_sums(c, lanes, w->sum_parts[k], sums);
     cellc_run_stage(c, w, k, sums);
     if (cell->stages[k].remade_count && cellc_is_remade(w->plans + k)) cellc_remake(c, w, k);
-    sums += lanes->stage->sums * w->sum_parts[k];
+    if (w->sum_parts[k] > 0) sums += lanes->stage->sums * w->sum_parts[k];
   }
   for (o = 0; o < cell->out_count; ++o) w->addresses[o] = w->outs[o].data;
   if (after->rows && c->outs_wanted) cellc_run_derived(c, w, after, w->addresses, 0);

@@ -28,6 +28,7 @@ enum {
   CELLC_FROM_BEFORE,
   CELLC_FROM_ONCE,
   CELLC_FROM_SUM,
+  CELLC_FROM_OUT,   /* where lanes write it */
   CELLC_FROM_REMADE /* the trajectory where new values were not made again */
 };
 
@@ -43,7 +44,7 @@ typedef struct cellc_derived {
   const cellc_dims* outs; /* axes are those of cellc_outline::axes */
 } cellc_derived;
 
-/* Lanes of a stage in one of two forms: as they are, or making sums of what they have just computed. */
+/* Lanes of a stage in one of three forms: as they are, or making sums or outs of what they have just computed. */
 typedef struct cellc_lanes {
   const cellc_stage* stage; /* null: there is no such form */
   cellc_derived once, before;
@@ -63,15 +64,16 @@ typedef struct cellc_remade {
 typedef struct cellc_stage_part {
   cellc_stage_facts facts;
   const int* states; /* by state: position; then -1 */
-  cellc_lanes plain, summing;
+  cellc_lanes plain, summing, making_outs;
   const cellc_remade* remade; /* one after the other, where later stages read new values that are made again */
   const int* remade_states;   /* those, but for copies: positions; then -1 */
   int remade_count;
 } cellc_stage_part;
 
-/* The outs, where lanes have made sums. */
+/* The outs that are left, where lanes have made sums or some of them. */
+enum { CELLC_MAKES_OUTS = -1 };
 typedef struct cellc_reduced {
-  const int* parts; /* by stage: of each of its sums; 0: it makes none */
+  const int* parts; /* by stage: of each of its sums, or CELLC_MAKES_OUTS; 0: it makes none */
   cellc_derived after;
 } cellc_reduced;
 

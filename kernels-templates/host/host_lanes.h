@@ -182,6 +182,15 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
   return v;
 }
 
+/* The walk of what a scan has marked: whatever the arrays, as nearly always every warp of it ends at once. */
+static inline cellc_variant cellc_rewalk_variant(const cellc_stage* stage, const cellc_facts* facts,
+                                                 const cellc_stage_run* run, const cellc_lane_axes* axes) {
+  cellc_variant v = cellc_sequential_variant(stage, facts, 0, 0, 0, axes->channels, 0);
+  v.shifted = cellc_shifted_inputs(stage, run);
+  v.rewalks = 1;
+  return v;
+}
+
 /* The launch --------------------------------------------------------------------------------------------- */
 
 /* Bytes of each part. control, sent and words begin as zeros, together; what they hold afterwards serves the
@@ -297,8 +306,29 @@ static inline void cellc_end(cellc_argument* a) {
   while (a->size % 8) a->bytes[a->size++] = 0;
 }
 
-/* The argument of the kernel (Lanes, Segmented or Scan), in room that is enough for it; its size. `absolute`: by state,
- * in its own units, what a step may be off besides; null: nothing. */
+/* What ScanRewalk has behind its lanes. Of a launch that only asks for its size there is no scan. */
+static inline void cellc_put_rewalk(cellc_argument* a, const cellc_stage* stage, const cellc_stage_run* run,
+                                    const cellc_lane_axes* axes, const cellc_scratch* at, double tolerance,
+                                    const double* absolute) {
+  const cellc_variant* scan = run->scanned;
+  const int64_t channels = scan ? scan->channels : 1, tile = scan ? cellc_scan_tile(scan) : 1;
+  cellc_put64(a, (int64_t)at->control);
+  cellc_put64(a, (int64_t)at->marks);
+  cellc_put64(a, (int64_t)at->words);
+  cellc_put_real(a, stage, tolerance);
+  cellc_put_ground(a, stage, tolerance, absolute);
+  cellc_put32(a, scan ? cellc_scan_tiles(stage, run, scan) : 1);
+  cellc_put32(a, cellc_divide_up(axes->channels, channels));
+  cellc_put32(a, channels);
+  cellc_put32(a, tile);
+  cellc_put32(a, scan && stage->accumulated ? tile / scan->warps : tile);
+  cellc_put32(a,
+              scan && scan->copy == CELLC_TIME && stage->step_inputs > 0 ? 16 / (stage->storage_bytes * channels) : 1);
+  cellc_end(a);
+}
+
+/* The argument of the kernel (Lanes, ScanRewalk, Segmented or Scan), in room that is enough for it; its size.
+ * `absolute`: by state, in its own units, what a step may be off besides; null: nothing. */
 static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run,
                                           const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v,
                                           const cellc_scratch* at, cellc_grid grid, double tolerance,
@@ -344,13 +374,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   cellc_put64(&out, run->outer_part);
   cellc_put32(&out, v->rewalks ? run->part : stage->sums ? cellc_sum_parts(stage, run->lengths) : 1);
   cellc_end(&out);
-  if (v->rewalks) {
-    cellc_put64(&out, (int64_t)at->control);
-    cellc_put64(&out, (int64_t)at->marks);
-    cellc_put32(&out, cellc_divide_up(axes->channels, v->rewalks));
-    cellc_put32(&out, v->rewalks);
-    cellc_end(&out);
-  }
+  if (v->rewalks) cellc_put_rewalk(&out, stage, run, axes, at, tolerance, absolute);
   if (v->kernel == CELLC_SCAN) {
     const int64_t chains = cellc_scan_chains(run, axes, v);
     cellc_put64(&out, (int64_t)at->control);

@@ -141,4 +141,11 @@ static inline int cellc_planned_sums(const cellc_plan* plan, int parts) {
   return plan->strategy == CELLC_SEQUENTIAL ? parts : 0;
 }
 
+/* Whether a stage's lanes make outs of their channels by this plan: each step once, and again where a start was off
+ * (scan_rewalk.cuh). `scans`: the stage scans in a single pass, with those outs and without. */
+static inline int cellc_plans_outs(const cellc_plan* plan, int scans) {
+  return plan->strategy == CELLC_SEQUENTIAL ||
+         (plan->strategy == CELLC_SCAN && scans && (plan->repairs || !plan->checks));
+}
+
 #endif

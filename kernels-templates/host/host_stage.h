@@ -79,7 +79,7 @@ typedef struct cellc_variant {
   int shared_bytes;
   int sum_lanes; /* of a walk: lanes of a warp that a sum runs along */
   int broadcast; /* of a walk with sums and two lanes a thread: inputs, as bits, that have one number for both */
-  int rewalks;   /* of a walk of what a scan has marked (scan_rewalk.cuh): channels of that scan's blocks; else 0 */
+  int rewalks;   /* a walk of what a scan has marked (scan_rewalk.cuh) */
   int shifted;   /* inputs, as bits, whose row a step reads one step later (cellc_view) */
   int columns;   /* of a walk with sums: entries of each input in a step's memory (columns_of of sweep.cuh) */
   int kept;      /* of a walk with outer sums: entries of each of them */
@@ -103,6 +103,7 @@ typedef struct cellc_stage_run {
   uint64_t offsets;   /* where sequences are packed, else 0 */
   int64_t part;       /* entries of a sum from one of its parts to the next; of a walk after a scan: parts a sequence */
   int64_t outer_part; /* the same of a sum over the outermost channels */
+  const cellc_variant* scanned; /* by what scan, of a walk of what it has marked; else null */
 } cellc_stage_run;
 
 /* Channel axes that are left where those are merged that every array has as one. */

@@ -53,7 +53,8 @@ constexpr int kSlots = kStaged && kRowStates > Step::kInputs ? kRowStates : Step
 constexpr int kMapReals = Transitions::Map::count();
 constexpr int kScanWords = (kCarried + kMapReals) * kHalves;  // that a tile publishes for a channel
 constexpr bool kChecks = Traits::kScanChecks;  ///< whether starts from composed maps were right: scan_repair.cuh
-/// What is off is walked by a kernel of its own (scan_rewalk.cuh), which makes outs and what is added up again, too.
+/// What is off is walked by a kernel of its own (scan_rewalk.cuh), which makes outs and what is added up again, too:
+/// tiles are marked by the call, and not by warp.
 constexpr bool kRewalks = kChecks && kCarried != Step::kStates;
 constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
 constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16;
@@ -457,11 +458,15 @@ struct ScanTile {
            static_cast<long long>(chain) * scan.tiles * kScanChannels + channel;
   }
   CELLC_DEVICE bool mark(int chain, int of_tile, int of_warp) const {
-    if constexpr (kRewalks) return true;
-    CELLC_UNROLL()
-    for (int e = 0; e < kRowStates; ++e)
-      if (!row_base[e]) return false;  // nobody can tell
-    atomicOr(marks_of(chain) + static_cast<long long>(of_tile) * kScanChannels, 1u << of_warp);
+    if constexpr (kRewalks) {
+      // Of a start that is off because the tile before ended elsewhere it is that one's end that is right.
+      atomicExch(marks_of(chain) + static_cast<long long>(tile) * kScanChannels, call);
+    } else {
+      CELLC_UNROLL()
+      for (int e = 0; e < kRowStates; ++e)
+        if (!row_base[e]) return false;  // nobody can tell
+      atomicOr(marks_of(chain) + static_cast<long long>(of_tile) * kScanChannels, 1u << of_warp);
+    }
     return true;
   }
   CELLC_DEVICE bool mark_chain(int chain) const {

@@ -9,20 +9,8 @@
 
 namespace cellc {
 
-/// Every lane walks.
-struct All {
-  CELLC_DEVICE bool operator()(const Lane&) const { return true; }
-};
-
-/// A scan has been here before, and has left Lanes::parts of what is added up for each sequence.
-template <class Walks>
-constexpr bool kAgain = true;
-template <>
-constexpr bool kAgain<All> = false;
-
-/// The lanes of which `walks` says so; of a warp that copies whole rows all of them, which are of one sequence.
-template <bool kRows, bool kLockstep, int kSumLanes = 1, int kKept = kWidth, class Walks = All>
-CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
+template <bool kRows, bool kLockstep, int kSumLanes = 1, int kKept = kWidth>
+CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   Stored* const memory = shared + warp * kStageEntries<Step>;
@@ -33,14 +21,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
   Lane lane[kWidth];
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - kWidth + v);
-  bool real = own < count;
-  if constexpr (kAgain<Walks>) {
-    static_assert(!kLockstep);
-    // What is not marked keeps its bits: a sequence with what is no number moves no other.
-    const bool marked = real && walks(lane[0]);
-    if (!__any_sync(0xffffffffu, marked)) return;
-    if constexpr (!kRows) real = marked;
-  }
+  const bool real = own < count;
   Real state[kWidth][Step::kStates];
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
@@ -69,7 +50,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
     if constexpr (kAccumulated > 0) {
       CELLC_UNROLL()
       for (int v = 0; v < kWidth; ++v)
-        if (real) all.leave(lanes, lane[v], v, 1);
+        if (real) all.leave(lanes, lane[v], v);
     }
   } else if constexpr (kAccumulated > 0) {
     Accumulators<kWidth> all;
@@ -79,7 +60,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
     });
     if (real) {
       CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) all.leave(lanes, lane[v], v, kAgain<Walks> ? lanes.parts : 1);
+      for (int v = 0; v < kWidth; ++v) all.leave(lanes, lane[v], v);
     }
   } else {
     go([&](long long, const auto& now, bool) { rows.write(now, true); });

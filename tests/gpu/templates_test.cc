@@ -247,8 +247,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
     {"scan_rewalk.cuh",
-     {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk(run); }
 )"}},
     {"scan_tma.cuh",
      {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"},

@@ -25,8 +25,11 @@ struct Case {
 const Case kCases[] = {
     // A lane a thread, whose own states nobody else reads.
     {"lanes", "cell a[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x)\n}\n", true},
+    // The same lanes make the out.
+    {"outs", "cell b[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x)\n  out y = h'*x\n}\n", true},
     // The cell after the stage reads it.
-    {"outs", "cell b[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x)\n  out y = h'*x\n}\n", false},
+    {"mixed", "cell b[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  h' = tanh(0.5*h + x)\n  out y = W@h'\n}\n",
+     false},
     // Whole steps as nests, in one kernel.
     {"dense", "cell c[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(U@h + x)\n  out y = h'*x\n}\n",
      true},

@@ -36,9 +36,7 @@ ExecutionRequest CudaSolver::Impl::request() {
                                 arrays.longest, arrays.rows,
                                 on_device || !outs_in_lanes ? making_outs[k].get() : nullptr));
   }
-  if (with_outs.size() == 1 && with_outs[0])
-    r.stages[0].walks_alone =
-        with_outs[0]->before.cell.outs.empty() && with_outs[0]->sum_outs.size() == cell.outs.size();
+  if (with_outs.size() == 1 && with_outs[0] && !outs_in_lanes) stand_alone(r, *with_outs[0]);
   r.card = gpu.facts();
   r.solve = solve;
   r.repeats = repeats();

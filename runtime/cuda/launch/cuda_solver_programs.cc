@@ -20,9 +20,9 @@ const StagedCell& CudaSolver::Impl::stages_of_cell() {
     summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive, outs_in_lanes));
   with_outs.resize(staged->stages.size());
   for (std::size_t k = 0; k < staged->stages.size(); ++k)
-    with_outs[k] = outs_in_lanes ? fuse_outs(*staged, static_cast<int>(k), *outs_in_lanes, derive)
-                   : summed[k]   ? fuse_sum_outs(cell, structure, static_cast<int>(k), derive)
-                                 : std::nullopt;
+    with_outs[k] = summed[k] && !outs_in_lanes
+                       ? fuse_sum_outs(cell, structure, static_cast<int>(k), derive)
+                       : fuse_outs(*staged, static_cast<int>(k), outs_in_lanes.value_or(AccumulatedOuts()), derive);
   return *staged;
 }
 
@@ -47,9 +47,9 @@ void CudaSolver::Impl::use_storage(Dtype storage) {
         staged->stages[k].remade.empty()
             ? nullptr
             : std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source, derive));
-    // Forward runs and shipped code have the same kernels.
+    // Forward runs and shipped code have the same kernels, but for walks that are whole.
     if (summing[k] && outs_in_lanes) summing[k]->compile_for_runs();
-    if (making_outs[k] && !outs_in_lanes) making_outs[k]->compile_for_runs();
+    if (making_outs[k] && making_outs[k]->makes_sums() && !outs_in_lanes) making_outs[k]->compile_for_runs();
   }
   forget_nests();
   repeat_scans();

@@ -209,6 +209,23 @@ StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map
   return f;
 }
 
+bool stands_alone(const CellGraph& cell, const StageCells& with_outs) {
+  return with_outs.before.cell.outs.empty() && with_outs.sum_outs.size() + with_outs.outs.size() == cell.outs.size();
+}
+
+bool is_never_cut(const Stage& stage, const StageFacts& facts) {
+  const cellc_stage_facts of = stage_facts(stage, facts.shape.carries, facts.shape.storage_bytes);
+  return of.exact && !of.forgets && facts.scans_in_one_pass;
+}
+
+void stand_alone(ExecutionRequest& r, const StageCells& with_outs) {
+  StageFacts& facts = r.stages[0];
+  const bool never_cut = facts.makes_outs && is_never_cut(r.structure.stages[0], facts);
+  // A file that has segments, too, has outs that read rows, and one type of rows for both.
+  facts.stands_alone = stands_alone(r.cell, with_outs) && (never_cut || facts.makes_sum_outs);
+  if (facts.stands_alone && never_cut) facts.shape.storage_bytes = static_cast<int>(size_of(r.dtype));
+}
+
 std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, std::size_t stage) {
   std::vector<int> values;
   for (const int u : staged.stages[stage].states) {
@@ -329,10 +346,8 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
                         !r.staged.stages[k].remade.empty() && plan.storage == arithmetic_of(r.dtype);
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
       // Segments run steps more than once.
-      plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 &&
-                           (stage.plan.strategy == Strategy::Sequential ||
-                            (stage.plan.strategy == Strategy::Scan && (stage.repairs || !stage.checks) &&
-                             r.stages[k].scans_in_one_pass));
+      plan.makes_outs[k] =
+          r.stages[k].makes_outs && plan.sum_parts[k] == 0 && cellc_plans_outs(&numbers, r.stages[k].scans_in_one_pass);
     }
   }
   const auto walks_whole = [&](std::size_t k) {
@@ -347,11 +362,14 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     plan.makes_outs[k] = plan.sum_parts[k] > 0;
     plan.sum_parts[k] = 0;
   }
-  if (all && count == 1 && r.stages[0].walks_alone && r.dtype != arithmetic_of(r.dtype)) {
-    plan.walks_alone = true;
-    plan.storage = r.dtype;
-  }
   if (plan.fuses_any(true)) plan.makes_outs.assign(count, false);  // the cell after the stages lacks one or the other
+  if (count == 1 && plan.makes_outs[0] && r.stages[0].stands_alone && !r.is_adjoint &&
+      r.dtype != arithmetic_of(r.dtype)) {
+    plan.storage = r.dtype;
+    plan.walks_alone = r.stages[0].makes_sum_outs;
+    // Nobody looks at whole steps of such rows.
+    plan.stages[0].checks = plan.stages[0].checks || !r.on_device;
+  }
   return plan;
 }
 

@@ -56,7 +56,7 @@ struct StageFacts {
   bool shares_gradients = false;  ///< those sums are all gradients of what lanes share, along both ends of the channels
   bool makes_outs = false;        ///< its lanes can make some outs, run sequentially or by a scan
   bool makes_sum_outs = false;    ///< and all that are sums of theirs, run sequentially, with what their steps share
-  bool walks_alone = false;       ///< those are all outs of the cell, and no kernel stands before the walk
+  bool stands_alone = false;      ///< those are all outs of the cell, and no kernel stands before its lanes
   bool scans_in_one_pass = false;
 };
 
@@ -124,10 +124,18 @@ struct ExecutionPlan {
                            bool left = true) const;
 };
 
+/// Whether lanes that make outs make all of the cell's, from what callers give.
+bool stands_alone(const CellGraph& cell, const StageCells& with_outs);
+/// Of a cell of one stage, whose facts are there: what follows from that for them.
+void stand_alone(ExecutionRequest& request, const StageCells& with_outs);
+/// Whether whatever `auto` may choose for the stage goes over each step once, so that its lanes always make their outs:
+/// a scan in a single pass, or a walk.
+bool is_never_cut(const Stage& stage, const StageFacts& facts);
+
 /// Updates of a stage whose new values later stages read as they were made again, but for copies that lag.
 std::vector<int> remade_values(const CellGraph& cell, const StagedCell& staged, std::size_t stage);
 
-/// Storage of rows on a device if the cell is run in lanes, and not by one walk that makes all outs: 16 bits where
+/// Storage of rows on a device if the cell is run in lanes, and not by one stage that makes all outs: 16 bits where
 /// nothing but the stage itself reads what it writes. What a second stage or an out would read was rounded, so they get
 /// arithmetic precision, but where `rounds_rows` allows that: what passes between passes is then rounded like factors
 /// of products are, and each pass follows from the rows that the one before it has written.

@@ -286,10 +286,19 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
     }
     d.strides.insert(d.strides.end(), strides.begin(), strides.end());
   }
-  d.run = {d.lengths.data(),  d.views.data(),    gaps ? d.strides.data() : nullptr,
-           run.starts.data(), run.finals.data(), run.sequences,
-           run.length,        run.uniform,       run.reverse,
-           run.offsets,       run.part,          run.outer_part};
+  d.run = {d.lengths.data(),
+           d.views.data(),
+           gaps ? d.strides.data() : nullptr,
+           run.starts.data(),
+           run.finals.data(),
+           run.sequences,
+           run.length,
+           run.uniform,
+           run.reverse,
+           run.offsets,
+           run.part,
+           run.outer_part,
+           nullptr};
   return d;
 }
 
@@ -411,7 +420,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
          stream);
   if (variant.kept) add_parts(k, d, run, variant, stream);
   if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
-    rewalk(code, d, axes, numbers, variant, at, stream);
+    rewalk(code, d, axes, numbers, variant, at, tolerance, run, stream);
 }
 
 void StageProgram::launch(const Compiled& k, const cellc_stage& stage, const Described& d, const cellc_lane_axes& axes,
@@ -454,15 +463,15 @@ void StageProgram::add_parts(const Compiled& k, const Described& d, const StageR
 }
 
 void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers,
-                          const cellc_variant& scan, const cellc_scratch& at, GpuStream stream) {
+                          const cellc_variant& scan, const cellc_scratch& at, double tolerance, const StageRun& run,
+                          GpuStream stream) {
   const cellc_stage& stage = code.tables.stage;
   d.run.part = cellc_scan_tiles(&stage, &d.run, &scan) * scan.warps;
+  d.run.scanned = &scan;
   numbers.strategy = CELLC_SEQUENTIAL;
-  cellc_variant walk = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
-  walk.lockstep = 0;  // warps end at once where nothing is marked
-  walk.rewalks = scan.channels;
+  const cellc_variant walk = cellc_rewalk_variant(&stage, &d.facts, &d.run, &axes);
   const Compiled& k = kernel(code, walk);
-  launch(k, stage, d, axes, numbers, walk, at, 0, nullptr, stream);
+  launch(k, stage, d, axes, numbers, walk, at, tolerance, run.absolute.empty() ? nullptr : run.absolute.data(), stream);
 }
 
 CudaOutcome StageProgram::outcome(GpuStream stream) {

@@ -172,7 +172,7 @@ class StageProgram {
                  GpuStream stream);
   /// The kernel for a run by this plan, which may have to be another one.
   void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
-              const cellc_scratch& at, GpuStream stream);
+              const cellc_scratch& at, double tolerance, const StageRun& run, GpuStream stream);
   cellc_variant variant_of(const StageRun& run, const CudaPlan& plan, Described& d);
   static const Compiled* known(const Code& code, const cellc_variant& variant);
   cellc_variant without_segments(const Code& code, const Described& d, const cellc_lane_axes& axes,

@@ -37,7 +37,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kStageWarps / stage.warps);
     call = fmt::format("segmented<{}>", variant.rows != 0);
   } else if (variant.rewalks) {
-    call = fmt::format("scan_rewalk<{}>", variant.rows != 0);
+    call = "scan_rewalk";
   } else {
     call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
                        stage.outer  ? fmt::format(", {}, {}", variant.sum_lanes, variant.kept)
@@ -85,7 +85,7 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
     return {"maps.cuh",       "semirings.cuh",    "transitions.cuh", "segments.cuh",
             "hermite.cuh",    "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh",
             "chain_walk.cuh", "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
-  if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh", "scan_rewalk.cuh"};
+  if (variant.rewalks) return {"maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_rewalk.cuh"};
   return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"};
 }
 

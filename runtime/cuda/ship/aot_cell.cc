@@ -24,6 +24,7 @@
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/cuda/ship/aot_outline.h"
+#include "runtime/cuda/ship/aot_outs.h"
 #include "runtime/cuda/ship/aot_source.h"
 #include "runtime/cuda/ship/aot_sums.h"
 #include "runtime/cuda/ship/aot_text.h"
@@ -52,6 +53,8 @@ cellc_source source_of(const ArraySource& s) {
       return {CELLC_FROM_ONCE, s.id};
     case ArraySource::Kind::Sum:
       return {CELLC_FROM_SUM, s.id};
+    case ArraySource::Kind::Out:
+      return {CELLC_FROM_OUT, s.id};
     default:
       break;
   }
@@ -91,8 +94,15 @@ class AotBuilder {
     running_ = lane_storage(cell_, staged, request_.dtype, rounds_rows(request_.factors, request_.dtype));
     sizes_ = known_sizes();
     std::vector<std::unique_ptr<StageProgram>> programs;
-    const ExecutionPlan plan = planned(staged, programs);
+    ExecutionPlan plan = planned(staged, programs);
     running_ = plan.storage;
+    with_outs_ = outs_of_lanes(staged, plan.runs_stepwise);
+    if (!plan.runs_stepwise && keeps_bits(staged, *programs[0])) {
+      running_ = request_.dtype;
+      programs.clear();
+      plan = planned(staged, programs);
+      plan.storage = running_;
+    }
     if (plan.runs_stepwise && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
       throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}", to_string(request_.solver),
                                    plan.stepwise_reason));
@@ -103,6 +113,7 @@ class AotBuilder {
     for (std::size_t k = 0; k < staged.stages.size() && !plan.runs_stepwise; ++k) to_.stages.emplace_back();
     for (const Pass& pass : plan.passes(staged, {}, true)) add(pass, staged, programs, plan);
     if (!plan.runs_stepwise) add_sums(staged, plan);
+    if (!plan.runs_stepwise) add_outs(staged, plan);
     note_what_rows_read(staged, plan.runs_stepwise);
     add_defaults();
     cellc_cell& table = to_.cell_table_;
@@ -243,7 +254,9 @@ class AotBuilder {
     const LanesText text =
         lanes_text(parts, to.tables.stage, to.variants, source_.space_of(running_), place,
                    fmt::format("The stage {}{}.", name_of_stage(cell_, stage.states),
-                               stage.sums.empty() ? "" : ", whose lanes make sums of what they have just computed"),
+                               !stage.sums.empty()   ? ", whose lanes make sums of what they have just computed"
+                               : !stage.outs.empty() ? ", whose lanes make outs of what they have just computed"
+                                                     : ""),
                    request_.prefix);
     for (std::size_t i = 0; i < text.kernels.size(); ++i) source_.add_kernel(text.kernels[i], text.places[i]);
     source_.add(running_, text.text);
@@ -335,23 +348,105 @@ class AotBuilder {
     const StageCells& stage = fused[k]->stage;
     AotLanes& lanes = to_.stages[k].summing;
     if (!lanes.variants.empty()) return;
-    const auto add = [&](AotNests& rows, const AotNests& plain, const DerivedCell& of, const DerivedCell& without,
-                         const char* name) {
-      // Where terms need nothing more, the stage has it already.
-      if (of.cell.outs.size() == without.cell.outs.size())
-        rows.derived = plain.derived;
-      else
-        add_rows(rows, of.cell, Structure{}, pass.storage, fmt::format("{}{}_sums", name, k), &of);
-    };
-    const AotLanes& plain = to_.stages[k].plain;
-    if (pass.kind == PassKind::Once) add(lanes.once, plain.once, stage.once, staged.stages[k].once, "once");
-    if (pass.kind == PassKind::Before) add(lanes.before, plain.before, stage.before, staged.stages[k].before, "before");
-    if (pass.kind != PassKind::Stage) return;
+    if (pass.kind != PassKind::Stage) return add_before(pass, lanes, stage, staged, "sums");
     add_lanes(lanes, stage, *programs[k], fmt::format("stage{}_sums", k),
               [&](const cellc_stage& tables) { return summing_variants(tables, request_.card, to_.fixed); });
     to_.plan.push_back(fmt::format("where the stage {} is run step by step, its lanes make {} of the outs",
                                    name_of_stage(cell_, stage.states),
                                    stage.sums.size() == 1 ? "a sum" : fmt::format("{} sums", stage.sums.size())));
+  }
+
+  /// What lanes of another form need before them.
+  void add_before(const Pass& pass, AotLanes& lanes, const StageCells& stage, const StagedCell& staged,
+                  const char* form) {
+    const std::size_t k = static_cast<std::size_t>(pass.stage);
+    const bool once = pass.kind == PassKind::Once;
+    const DerivedCell &of = once ? stage.once : stage.before,
+                      &without = once ? staged.stages[k].once : staged.stages[k].before;
+    AotNests& rows = once ? lanes.once : lanes.before;
+    const AotLanes& plain = to_.stages[k].plain;
+    // Where terms need nothing more, the stage has it already.
+    if (of.cell.outs.size() == without.cell.outs.size())
+      rows.derived = (once ? plain.once : plain.before).derived;
+    else
+      add_rows(rows, of.cell, Structure{}, pass.storage, fmt::format("{}{}_{}", once ? "once" : "before", k, form),
+               &of);
+  }
+
+  // Outs in lanes --------------------------------------------------------------------------------------
+
+  /// By stage, where its lanes can make outs of their channels.
+  std::vector<std::optional<StageCells>> outs_of_lanes(const StagedCell& staged, bool runs_stepwise) const {
+    std::vector<std::optional<StageCells>> with_outs(staged.stages.size());
+    for (std::size_t k = 0; k < staged.stages.size() && !runs_stepwise && !request_.with_sums; ++k) {
+      // Lanes that can make sums make those.
+      if (fuse_reductions(staged, static_cast<int>(k), request_.derive)) continue;
+      with_outs[k] = fuse_outs(staged, static_cast<int>(k), {}, request_.derive);
+      if (with_outs[k] && !open_axes(cell_, request_.lengths, *with_outs[k]).empty()) with_outs[k].reset();
+    }
+    return with_outs;
+  }
+
+  std::unique_ptr<StageProgram> program_with_outs(const StagedCell& staged, std::size_t k) {
+    auto program = std::make_unique<StageProgram>(card_, cell_, *with_outs_[k], structure_.stages[k].scannable,
+                                                  running_, nullptr, request_.derive, &staged.stages[k]);
+    program->repeat_bits(request_.repeat_bits);
+    return program;
+  }
+
+  /// Whether every call's rows keep their 16 bits, as all outs are made by lanes of the only stage.
+  bool keeps_bits(const StagedCell& staged, StageProgram& plain) {
+    if (request_.dtype == arithmetic_of(request_.dtype) || staged.stages.size() != 1 || !with_outs_[0] ||
+        request_.solver != Strategy::Auto || !stands_alone(cell_, *with_outs_[0]))
+      return false;
+    const std::unique_ptr<StageProgram> making = program_with_outs(staged, 0);
+    const StageFacts facts = facts_of(plain, nullptr, sizes_, 1, 1, 1, making.get());
+    return facts.makes_outs && is_never_cut(structure_.stages[0], facts);
+  }
+
+  /// The stages that can make outs of their channels, in that form, and what is left of the outs, by which of them do.
+  void add_outs(const StagedCell& staged, ExecutionPlan plan) {
+    std::vector<std::unique_ptr<StageProgram>> programs(staged.stages.size());
+    std::vector<OutStage> stages(staged.stages.size());
+    for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+      if (!with_outs_[k]) continue;
+      programs[k] = program_with_outs(staged, k);
+      stages[k].may_make = !programs[k]->refusal(sizes_);
+      stages[k].may_leave = std::any_of(to_.stages[k].plain.variants.begin(), to_.stages[k].plain.variants.end(),
+                                        [](const cellc_variant& v) { return v.kernel == CELLC_SEGMENTED; });
+    }
+    for (const std::vector<int>& way : ways_of_making_outs(stages)) {
+      std::vector<int> made;
+      for (std::size_t k = 0; k < way.size(); ++k) {
+        plan.makes_outs[k] = way[k] != 0;
+        for (std::size_t o = 0; way[k] != 0 && o < with_outs_[k]->outs.size(); ++o)
+          made.push_back(with_outs_[k]->outs[o].out);
+      }
+      const DerivedCell left = without_outs(staged.after, made, request_.derive);
+      AotReduced& reduced = to_.reduced.emplace_back();
+      reduced.parts = way;
+      for (const Pass& pass : plan.passes(staged, {}, true, with_outs_, !left.cell.outs.empty())) {
+        if (pass.kind == PassKind::After)
+          add_rows(reduced.after, left.cell, Structure{}, pass.storage, fmt::format("after{}", to_.reduced.size()),
+                   &left);
+        else if (pass.with_outs)
+          add_making_outs(pass, staged, *with_outs_[static_cast<std::size_t>(pass.stage)],
+                          programs[static_cast<std::size_t>(pass.stage)]);
+      }
+    }
+  }
+
+  void add_making_outs(const Pass& pass, const StagedCell& staged, const StageCells& stage,
+                       const std::unique_ptr<StageProgram>& program) {
+    const std::size_t k = static_cast<std::size_t>(pass.stage);
+    AotLanes& lanes = to_.stages[k].making_outs;
+    if (!lanes.variants.empty() || pass.kind == PassKind::Remade) return;
+    if (pass.kind != PassKind::Stage) return add_before(pass, lanes, stage, staged, "outs");
+    add_lanes(lanes, stage, *program, fmt::format("stage{}_outs", k), [&](const cellc_stage& tables) {
+      return out_variants(tables, to_.stages[k].facts, request_, to_.fixed, k + 1 == structure_.stages.size());
+    });
+    to_.plan.push_back(fmt::format("where every step of the stage {} is made once, its lanes make {} of the outs",
+                                   name_of_stage(cell_, stage.states), stage.outs.size()));
   }
 
   void note_what_rows_read(const StagedCell& staged, bool runs_stepwise) {
@@ -398,7 +493,8 @@ class AotBuilder {
   Dtype running_ = Dtype::F32;
   std::map<AxisId, std::int64_t> sizes_;
   AotSource source_;
-  std::map<std::string, int> lanes_;  ///< kinds of lanes that have kernels already: the first of these
+  std::vector<std::optional<StageCells>> with_outs_;  ///< by stage, where its lanes can make outs
+  std::map<std::string, int> lanes_;                  ///< kinds of lanes that have kernels already: the first of these
   AotOutline outline_;
 };
 
@@ -433,13 +529,13 @@ CallRoom call_room(const cellc_cell& cell) {
     part(cell.reduced[n].after);
     int sums = 0;
     for (int k = 0; k < cell.stage_count; ++k)
-      if (cell.reduced[n].parts[k]) sums += cell.reduced[n].parts[k] * cell.stages[k].summing.stage->sums;
+      if (cell.reduced[n].parts[k] > 0) sums += cell.reduced[n].parts[k] * cell.stages[k].summing.stage->sums;
     r.sums = std::max(r.sums, sums);
   }
   for (int k = 0; k < cell.stage_count; ++k)
     for (int i = 0; i < cell.stages[k].remade_count; ++i) part(cell.stages[k].remade[i].made);
   for (int k = 0; k < cell.stage_count; ++k)
-    for (const cellc_lanes* lanes : {&cell.stages[k].plain, &cell.stages[k].summing}) {
+    for (const cellc_lanes* lanes : {&cell.stages[k].plain, &cell.stages[k].summing, &cell.stages[k].making_outs}) {
       if (!lanes->stage) continue;
       part(lanes->once);
       part(lanes->before);

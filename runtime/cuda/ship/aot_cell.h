@@ -45,7 +45,8 @@ struct AotNests {
   cellc_derived derived{};
 };
 
-/// Lanes of a stage in one of their forms: as they are, or making sums. Without variants: there is no such form.
+/// Lanes of a stage in one of their forms: as they are, or making sums or outs. Without variants: there is no such
+/// form.
 struct AotLanes {
   StageTables tables;
   AotNests once, before;
@@ -63,13 +64,13 @@ struct AotRemade {
 struct AotStage {
   cellc_stage_facts facts{};
   std::vector<int> states;
-  AotLanes plain, summing;
+  AotLanes plain, summing, making_outs;
   std::deque<AotRemade> remade;
   std::vector<cellc_remade> remade_table;
   std::vector<int> remade_states;
 };
 
-/// The outs, where lanes have made sums in so many parts, by stage.
+/// The outs that are left where lanes have made sums in so many parts, or outs (CELLC_MAKES_OUTS), by stage.
 struct AotReduced {
   std::vector<int> parts;
   AotNests after;

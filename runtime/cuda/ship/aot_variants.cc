@@ -95,7 +95,10 @@ std::string variant_name(const cellc_variant& v) {
     return fmt::format("{}_{}{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels, v.forward ? "_forward" : "",
                        v.buffers && v.copy == CELLC_CONTIGUOUS ? fmt::format("_carried{}", v.carry_channels) : "");
   }
-  return fmt::format("{}{}{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
+  return fmt::format("{}{}{}{}{}",
+                     v.rewalks                     ? "rewalk"
+                     : v.kernel == CELLC_SEGMENTED ? "segments"
+                                                   : "walk",
                      v.lockstep ? fmt::format("_lockstep{}", v.steps)
                      : v.rows   ? "_rows"
                                 : "",

@@ -54,38 +54,60 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
   const Dtype storage = lane_storage(cell, staged, dtype);
   NestOptions nests;
   nests.source = source;
-  const auto program_of = [&](const StageCells& stage, std::size_t k) {
-    return std::make_unique<StageProgram>(card, cell, stage, structure.stages[k].scannable, storage, source, derive);
+  const auto program_of = [&](const StageCells& stage, std::size_t k, Dtype storage,
+                              const StageCells* carried = nullptr) {
+    return std::make_unique<StageProgram>(card, cell, stage, structure.stages[k].scannable, storage, source, derive,
+                                          carried);
   };
   ExecutionRequest request{cell, structure, staged};
   request.dtype = dtype;
   request.card = card.facts();
   request.rows = request.longest = steps;
   std::vector<std::optional<FusedStage>> fused;
+  std::vector<std::optional<StageCells>> with_outs;
   // All of them first: programs keep references to these.
-  for (std::size_t k = 0; k < staged.stages.size(); ++k)
-    fused.push_back(fuse_reductions(staged, static_cast<int>(k), derive));
-  std::vector<std::unique_ptr<StageProgram>> plain, summing;
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-    plain.push_back(program_of(staged.stages[k], k));
-    summing.push_back(fused[k] ? program_of(fused[k]->stage, k) : nullptr);
-    request.stages.push_back(facts_of(*plain[k], summing[k].get(), sizes, 1, steps, steps));
+    fused.push_back(fuse_reductions(staged, static_cast<int>(k), derive));
+    with_outs.push_back(fused[k] ? std::nullopt : fuse_outs(staged, static_cast<int>(k), {}, derive));
   }
+  std::vector<std::unique_ptr<StageProgram>> plain, summing, making_outs;
+  const auto make_programs = [&](Dtype storage) {
+    for (auto* programs : {&plain, &summing, &making_outs}) programs->clear();
+    for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+      plain.push_back(program_of(staged.stages[k], k, storage));
+      summing.push_back(fused[k] ? program_of(fused[k]->stage, k, storage) : nullptr);
+      making_outs.push_back(with_outs[k] ? program_of(*with_outs[k], k, storage, &staged.stages[k]) : nullptr);
+    }
+  };
+  make_programs(storage);
+  for (std::size_t k = 0; k < staged.stages.size(); ++k)
+    request.stages.push_back(facts_of(*plain[k], summing[k].get(), sizes, 1, steps, steps, making_outs[k].get()));
+  if (with_outs.size() == 1 && with_outs[0]) stand_alone(request, *with_outs[0]);
   const ExecutionPlan plan = plan_execution(request);
+  if (plan.storage != storage) make_programs(plan.storage);
   std::vector<PartialSum> made;
+  std::vector<int> made_outs;
   for (std::size_t k = 0; k < staged.stages.size(); ++k)
     for (std::size_t i = 0; plan.sum_parts[k] > 0 && i < fused[k]->sums.size(); ++i)
       made.push_back({fused[k]->sums[i], plan.sum_parts[k]});
-  const DerivedCell after = made.empty() ? staged.after : with_reduced_outs(staged.after, made, derive);
+  for (std::size_t k = 0; k < staged.stages.size(); ++k)
+    for (std::size_t o = 0; plan.makes_outs[k] && o < with_outs[k]->outs.size(); ++o)
+      made_outs.push_back(with_outs[k]->outs[o].out);
+  const DerivedCell after = !made.empty()        ? with_reduced_outs(staged.after, made, derive)
+                            : !made_outs.empty() ? without_outs(staged.after, made_outs, derive)
+                                                 : staged.after;
   std::vector<CudaUnit> units;
   std::map<std::string, std::size_t> kinds;  // of what is alike a run compiles the first (SharedModules)
-  for (const Pass& pass : plan.passes(staged, fused, true)) {
+  for (const Pass& pass : plan.passes(staged, fused, true, with_outs, !after.cell.outs.empty())) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
     const std::string title = to_string(pass, cell, staged);
     const auto add = [&](const CellGraph& graph, const Structure& of) {
       units.push_back({title, NestProgram::emit(graph, of, pass.storage, nests)});
     };
-    const StageCells* const stage = pass.stage < 0 ? nullptr : pass.fused ? &fused[k]->stage : &staged.stages[k];
+    const StageCells* const stage = pass.stage < 0   ? nullptr
+                                    : pass.fused     ? &fused[k]->stage
+                                    : pass.with_outs ? &*with_outs[k]
+                                                     : &staged.stages[k];
     switch (pass.kind) {
       case PassKind::Once:
         add(stage->once.cell, {});
@@ -95,7 +117,7 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
         break;
       case PassKind::Stage: {
         const StagePlan& by = plan.stages[k].plan;
-        GpuSource source = (pass.fused ? summing : plain)[k]->unit(sizes, by, steps);
+        GpuSource source = (pass.fused ? summing : pass.with_outs ? making_outs : plain)[k]->unit(sizes, by, steps);
         const auto [known, is_new] = kinds.try_emplace(source.alike, units.size());
         if (is_new)
           units.push_back({fmt::format("{}: {} ({})", title, to_string(by.strategy), by.reason), std::move(source)});

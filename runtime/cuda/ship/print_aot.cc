@@ -29,7 +29,8 @@ std::string host_parts() {
   return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") +
          host_part("nest_frame.cuh") + host_part("host_tiles.h") + host_part("host_nest_tables.h") +
          host_part("host_nest_kernels.h") + host_part("host_nest_products.h") + host_part("host_nests.h") +
-         host_part("host_cell.h") + host_part("host_arrays.h") + host_part("host_call.h");
+         host_part("host_cell.h") + host_part("host_arrays.h") + host_part("host_call_plan.h") +
+         host_part("host_call.h");
 }
 std::string host_parts(const AotBackward* backward) {
   return host_parts() + (backward ? host_part("host_sums.h") + host_part("host_gradients.h") +

@@ -82,8 +82,8 @@ static_assert(fills<Table>({CELLC_AT(symbols),
 }  // namespace stage_table
 namespace part_table {
 using Table = cellc_stage_part;
-static_assert(fills<Table>({CELLC_AT(facts), CELLC_AT(states), CELLC_AT(plain), CELLC_AT(summing), CELLC_AT(remade),
-                            CELLC_AT(remade_states), CELLC_AT(remade_count)}));
+static_assert(fills<Table>({CELLC_AT(facts), CELLC_AT(states), CELLC_AT(plain), CELLC_AT(summing),
+                            CELLC_AT(making_outs), CELLC_AT(remade), CELLC_AT(remade_states), CELLC_AT(remade_count)}));
 }  // namespace part_table
 namespace remade_table {
 using Table = cellc_remade;
@@ -325,7 +325,8 @@ class TablePrinter {
     const cellc_stage_part& part = cell_.parts[k];
     const std::string name = fmt::format("stage{}", k), states = list("int", name + "_states", s.states);
     const std::string plain = lanes(name, part.plain, s.plain, s.plain),
-                      summing = lanes(name + "_sums", part.summing, s.summing, s.plain);
+                      summing = lanes(name + "_sums", part.summing, s.summing, s.plain),
+                      making_outs = lanes(name + "_outs", part.making_outs, s.making_outs, s.plain);
     std::vector<std::string> passes;
     for (std::size_t i = 0; i < s.remade.size(); ++i) {
       const std::string of = fmt::format("{}_remade{}", name, i),
@@ -334,9 +335,9 @@ class TablePrinter {
     }
     const std::string remade = raw("cellc_remade", name + "_remade", passes),
                       values = list("int", name + "_remade_states", s.remade_states);
-    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {},\n   {}, {}, {}}}", part.facts.exact,
+    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {},\n   {},\n   {}, {}, {}}}", part.facts.exact,
                        part.facts.forgets, part.facts.remembers, part.facts.storage_bytes, states, plain, summing,
-                       remade, values, part.remade_count);
+                       making_outs, remade, values, part.remade_count);
   }
 
   const AotCell& cell_;
