@@ -363,6 +363,13 @@ cellc_status refused(const cellc_array& a, const Expected& e, const Shape& shape
 
 }  // namespace
 
+bool is_as_expected(const cellc_array& a, const Expected& e, const Shape& shape) {
+  if (!a.data) return !e.required;
+  if (a.dtype != e.dtype) return false;
+  if (a.step_stride == 0 && a.sequence_stride == 0) return a.entries >= e.all;
+  return e.rows && (e.all == 0 || rows_fit(a, e.part, shape));
+}
+
 cellc_status check_count(std::size_t expected, const cellc_array* arrays, int count) {
   if (!arrays && count > 0) return failed(CELLC_WRONG_USAGE, "the arrays are a null pointer");
   if (static_cast<std::size_t>(count) != expected)
@@ -374,21 +381,8 @@ cellc_status check_count(std::size_t expected, const cellc_array* arrays, int co
 cellc_status check_arrays(const Shape& shape, const std::vector<Expected>& expected, const cellc_array* arrays,
                           int count) {
   if (const cellc_status wrong = check_count(expected.size(), arrays, count)) return wrong;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const cellc_array& a = arrays[i];
-    const Expected& e = expected[i];
-    if (!a.data) {
-      if (e.required) return refused(a, e, shape);
-      continue;
-    }
-    bool right = a.dtype == e.dtype;
-    if (!e.rows || (a.step_stride == 0 && a.sequence_stride == 0)) {
-      right = right && a.entries >= e.all && a.step_stride == 0 && a.sequence_stride == 0;
-    } else if (right && e.all > 0) {
-      right = rows_fit(a, e.part, shape);
-    }
-    if (!right) return refused(a, e, shape);
-  }
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (!is_as_expected(arrays[i], expected[i], shape)) return refused(arrays[i], expected[i], shape);
   return CELLC_OK;
 }
 

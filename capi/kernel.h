@@ -95,6 +95,8 @@ cellc_status check_count(std::size_t expected, const cellc_array* arrays, int co
 /// where all is right.
 cellc_status check_arrays(const Shape& shape, const std::vector<Expected>& expected, const cellc_array* arrays,
                           int count);
+/// Whether a single one is so.
+bool is_as_expected(const cellc_array& array, const Expected& expected, const Shape& shape);
 
 /// `read`: the call reads the value, where it reads it at all.
 inline bool is_required(const DirectedField& field, bool read) {

@@ -27,6 +27,15 @@ constexpr const char* kNoWorkspace =
     "with "
     "options.allocate_on_device, and all of it is the caller's memory";
 
+/// Where an array stands in the driver's struct of arrays, and what it is if it has no gaps: little, as short calls are
+/// mostly this.
+struct Place {
+  std::int64_t entries;
+  int word;
+  cellc_dtype dtype;
+  bool rows, required;
+};
+
 /// All that a call needs but its pointers. Not written after it was made, apart from the pool.
 struct PreparedCall {
   std::shared_ptr<CompiledCell> kernel;
@@ -35,7 +44,8 @@ struct PreparedCall {
   const DirectedCall* directed = nullptr;  ///< of the kernel; whose arrays the call takes
   Shape shape;
   std::vector<Expected> expected;
-  std::vector<int> words;              ///< by array: where it stands in the struct of arrays
+  std::vector<Place> places;           ///< by array
+  int count = 0;                       ///< of arrays, on a CPU
   std::vector<std::uint64_t> lengths;  ///< the driver's struct of lengths
   std::int64_t workspace_bytes = 0;
   std::size_t array_words = 0;                  ///< the workspace begins after so many words of the scratch
@@ -93,15 +103,28 @@ cellc_status check_call(const cellc_call* call) {
   return call->open ? CELLC_OK : failed(CELLC_WRONG_USAGE, kCallFreed);
 }
 
-/// A run of the driver on arrays that are right.
-cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch scratch) {
-  for (std::size_t i = 0; i < call.words.size(); ++i) {
-    const int word = call.words[i];
-    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
-    if (!call.expected[i].rows) continue;
-    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
-    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
+/// Writes the struct of arrays. False: some array is not right.
+bool place(const PreparedCall& call, const cellc_array* arrays, Scratch scratch) {
+  const Place* const first = call.places.data();
+  for (const Place *at = first, *end = first + call.places.size(); at != end; ++at, ++arrays) {
+    const Place p = *at;
+    const cellc_array& a = *arrays;
+    const bool usual =
+        a.data ? a.dtype == p.dtype && a.entries >= p.entries && (a.step_stride | a.sequence_stride) == 0 : !p.required;
+    if (!usual && !is_as_expected(a, call.expected[static_cast<std::size_t>(at - first)], call.shape)) return false;
+    std::uint64_t* const words = scratch + p.word;
+    words[0] = std::bit_cast<std::uint64_t>(a.data);
+    if (!p.rows) continue;
+    words[1] = static_cast<std::uint64_t>(a.sequence_stride);
+    words[2] = static_cast<std::uint64_t>(a.step_stride);
   }
+  return true;
+}
+
+/// A run of the driver, of as many arrays as it has.
+inline cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch scratch) {
+  if (!place(call, arrays, scratch))
+    return check_arrays(call.shape, call.expected, arrays, static_cast<int>(call.expected.size()));
   const int result =
       call.driver->forward(call.lengths.data(), scratch, scratch + call.array_words, call.workspace_bytes, nullptr);
   if (result == 0) return CELLC_OK;
@@ -112,10 +135,14 @@ cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch
 void make_ready(PreparedCall& call) {
   const CompiledCell& k = *call.kernel;
   const CallLayout& layout = call.driver->module.layout;
-  for (const CallField& field : layout.fields) call.words.push_back(field.word);
+  for (std::size_t i = 0; i < call.expected.size(); ++i) {
+    const Expected& e = call.expected[i];
+    call.places.push_back({e.all, layout.fields[i].word, e.dtype, e.rows, e.required});
+  }
   for (std::size_t a = 0; a < k.cell().header.size(); ++a)
     if (!k.cell().graph.axis(k.cell().header[a]).fixed)
       call.lengths.push_back(static_cast<std::uint64_t>(call.shape.lengths[a]));
+  call.count = static_cast<int>(call.places.size());
   call.lengths.push_back(static_cast<std::uint64_t>(call.shape.sequences));
   call.lengths.push_back(static_cast<std::uint64_t>(call.shape.steps));
   call.lengths.push_back(call.shape.packed() ? std::bit_cast<std::uint64_t>(call.shape.offsets.data()) : 0);
@@ -306,7 +333,8 @@ cellc_status cellc_run(cellc_call* handle, const cellc_array* arrays, int count)
   if (unusable != CELLC_OK) return unusable;
   PreparedCall& call = *handle->body;
   if (call.on_gpu) return cellc_run_on(handle, arrays, count, nullptr, nullptr, nullptr);
-  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  if (!arrays || count != call.count)
+    if (const cellc_status wrong = check_count(call.expected.size(), arrays, count)) return wrong;
   const Scratch scratch = call.take();
   if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
   const cellc_status status = run_in(call, arrays, scratch);
@@ -354,7 +382,7 @@ cellc_status cellc_run_in(cellc_call* handle, const cellc_array* arrays, int cou
       std::bit_cast<std::uintptr_t>(workspace) % kScratchAlignment != 0)
     return failed(CELLC_WRONG_USAGE,
                   "the workspace is null, less than cellc_call_workspace says, or not aligned to 64");
-  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  if (const cellc_status wrong = check_count(call.expected.size(), arrays, count)) return wrong;
   return run_in(call, arrays, static_cast<Scratch>(workspace));
 }
 

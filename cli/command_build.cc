@@ -209,8 +209,6 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
                                 {"arrays", arrays_of(built.forward, built.backward)},
                                 {"lengths", built.lengths},
                                 {"results", results()},
-                                {"lengths", built.lengths},
-                                {"results", results()},
                                 {"kernels", built.kernels},
                                 {"runs", built.plan},
                                 {"products", products_of(request.products, request.dtype, true)}};

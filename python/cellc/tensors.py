@@ -16,6 +16,7 @@ _core.set_torch(torch.Tensor, torch.nn.Parameter, NUMBERS, torch.empty_like)
 
 sort_tensors = _core.sort_tensors
 TensorCall = _core.TensorCall
+autograd_functions = _core.autograd_functions
 
 
 class TensorMaker:

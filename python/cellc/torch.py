@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import namedtuple
+from functools import partial
 from typing import Any, Mapping, Sequence
 
 try:
@@ -19,16 +20,19 @@ except ImportError as error:
     if error.name != "torch":  # one that is there, and broken
         raise
     raise ImportError("cellc.torch and cellc.nn need torch: pip install 'cellc[torch]'", name="torch") from None
-from torch import is_autocast_enabled, is_grad_enabled
+from torch import are_deterministic_algorithms_enabled, is_autocast_enabled, is_grad_enabled
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError
 from .results import Arrays, arrays_class
-from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, device_name, maker_on, sort_tensors
+from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, autograd_functions, device_name, maker_on, sort_tensors
 
 __all__ = ["Function", "function"]
+
+# Of any device: one question for all, where torch has it.
+is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 # By number, for operators; a graph may outlive every name of one, so they stay. Each is there twice: under an odd number
 # runs are deterministic.
@@ -61,7 +65,7 @@ class Call:
 
     __slots__ = (
         "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names", "rows",
-        "states", "tensor_call", "unknown",
+        "run", "states", "tensor_call", "unknown", "was_run",
     )  # fmt: skip
 
     def __init__(
@@ -89,32 +93,52 @@ class Call:
         if finals:
             known = [key for key, role in kernel.derivatives(1, 1) if role >= 5]
             self.unknown = tuple(len(self.rows) + i for i, key in enumerate(kernel.finals) if key not in known)
+        self.run: Any = None
+        self.was_run = False
+
+    def next_run(self) -> Any:
+        """With a gradient, of tensors without tangents. The second one makes `run`, for itself and all that follow, where
+        it can."""
+        if self.unknown or not self.was_run:
+            self.was_run = True
+            return partial(_Run.apply, self)
+        self.run = _run_of(self)
+        return self.run
 
     def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
         named = dict(zip(self.names, tensors))
         return {**named, **self.constants} if self.constants else named
 
 
+def _forward(ctx: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    results = call.forward(tensors)
+    states = results[: len(call.states)]  # they stand before the outs
+    ctx.save_for_backward(*tensors, *states)
+    if forward_ad._current_level >= 0:
+        ctx.save_for_forward(*tensors, *states)
+    ctx.set_materialize_grads(False)
+    if call.unknown:
+        ctx.mark_non_differentiable(*(results[i] for i in call.unknown))
+    return results
+
+
+def _backward(
+    call: Call, saved: tuple[torch.Tensor, ...], needed: tuple[bool, ...], cotangents: tuple[torch.Tensor | None, ...]
+) -> tuple[torch.Tensor | None, ...]:
+    if is_grad_enabled():  # somebody wants to differentiate the gradient
+        return _Gradients.apply(call, needed, *saved, *cotangents)
+    return call.backward(saved, cotangents, needed)
+
+
 class _Run(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results = call.forward(tensors)
         ctx.call = call
-        states = results[: len(call.states)]  # they stand before the outs
-        ctx.save_for_backward(*tensors, *states)
-        if forward_ad._current_level >= 0:
-            ctx.save_for_forward(*tensors, *states)
-        ctx.set_materialize_grads(False)
-        if call.unknown:
-            ctx.mark_non_differentiable(*(results[i] for i in call.unknown))
-        return results
+        return _forward(ctx, call, tensors)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        call: Call = ctx.call
-        if is_grad_enabled():  # somebody wants to differentiate the gradient
-            return _Gradients.apply(call, ctx.needs_input_grad, *ctx.saved_tensors, *cotangents)
-        return call.backward(ctx.saved_tensors, cotangents, ctx.needs_input_grad)
+        return _backward(ctx.call, ctx.saved_tensors, ctx.needs_input_grad, cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -136,6 +160,21 @@ class _Run(torch.autograd.Function):
         return rows + finals
 
 
+def _run_of(call: Call) -> Any:
+    """_Run of one call, for tensors without tangents: what is alike in all runs costs none of them anything. Of calls whose
+    results all have cotangents."""
+
+    def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return _forward(ctx, call, tensors)
+
+    def backward(saved: Any, needed: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        return _backward(call, saved, needed, cotangents)
+
+    forward, backward = autograd_functions(call.tensor_call, len(call.states), (forward, backward), is_grad_enabled)
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(_Run)("_Run", (torch.autograd.Function,), members).apply
+
+
 class _Gradients(torch.autograd.Function):
     """Gradients that are differentiated: by the tangents of run and adjoint along what is asked of them."""
 
@@ -150,7 +189,8 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *moved: torch.Tensor | None) -> tuple[Any, ...]:
         call: Call = ctx.call
-        of_given = _Curvature.apply(call, *ctx.saved_tensors, *moved[1:])
+        behind = len(moved) - len(call.names)  # what is no gradient of a tensor
+        of_given = _Curvature.apply(call, *ctx.saved_tensors, *moved[behind:])
         return None, None, *of_given
 
 
@@ -185,7 +225,9 @@ class Function:
         self.states = tuple(cell.states)
         self.rows = self.states + tuple(cell.outs)
         self._inputs = cell.inputs
+        self._results, self._finals = cell._results, cell._finals
         self._calls: dict[Any, Call] = {}
+        self._alike: dict[Any, Call] = {}  # the same calls, by what the extension module says of their tensors
         self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
         self.number = len(FUNCTIONS)
         FUNCTIONS.extend((self, self))
@@ -212,24 +254,35 @@ class Function:
         """
         if tensors:
             named = {**tensors, **named} if named or type(tensors) is not dict else tensors
-        if is_autocast_enabled("cuda") or is_autocast_enabled("cpu"):
-            named = self._under_autocast(named)
         if is_compiling():
-            return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
-        names, given, constants, lead, requires_grad = sort_tensors(named, self._inputs)
-        deterministic = lead >= 0 and given[lead].is_cuda and torch.are_deterministic_algorithms_enabled()
-        if lead >= 0 and not constants and offsets is None and _are_numbers(sizes):
-            call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final, deterministic)
+            return self._traced(self._under_autocast(named), return_final, offsets, reverse, length, batch, sizes)
+        if is_any_autocast_enabled():
+            named = self._under_autocast(named)
+        names, given, constants, lead, kind, requires_grad = sort_tensors(named, self._inputs)
+        deterministic = kind >= -1 and lead >= 0 and given[lead].is_cuda and are_deterministic_algorithms_enabled()
+        if lead >= 0 and not constants and offsets is None and (not sizes or _are_numbers(sizes)):
+            axes = tuple(sizes.items()) if sizes else None
+            key = (names, kind, batch, length, axes, reverse, return_final, deterministic)
+            call = self._alike.get(key)
+            if call is None:
+                call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final, deterministic)
+                if kind != -1:
+                    if len(self._alike) >= 256:
+                        self._alike.clear()
+                    self._alike[key] = call
         else:
             lengths = (batch, length, sizes, offsets, reverse)
             call = self._call(names, given, lead, constants, lengths, return_final, deterministic)
-        if requires_grad and is_grad_enabled() or forward_ad._current_level >= 0:
+        if forward_ad._current_level >= 0:
             results = _Run.apply(call, *given)
+        elif requires_grad and is_grad_enabled():
+            results = (call.run or call.next_run())(*given)
         else:
             results = call.forward(given)
+        if not return_final:
+            return tuple.__new__(self._results, results)
         count = len(self.rows)
-        made = tuple.__new__(self.cell._results, results[:count])
-        return (made, tuple.__new__(self.cell._finals, results[count:])) if return_final else made
+        return tuple.__new__(self._results, results[:count]), tuple.__new__(self._finals, results[count:])
 
     def _traced(
         self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any
@@ -256,7 +309,10 @@ class Function:
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
 
     def _under_autocast(self, named: dict[str, Any]) -> dict[str, Any]:
-        """With inputs in the dtype of the cell, or the widest of theirs; and what runs in 32 bits in 32."""
+        """With inputs in the dtype of the cell, or the widest of theirs; and what runs in 32 bits in 32. Where autocast
+        is on."""
+        if not (is_autocast_enabled("cuda") or is_autocast_enabled("cpu")):
+            return named
         tensors = {name: t for name, t in named.items() if isinstance(t, torch.Tensor) and t.is_floating_point()}
         dtype = None if self.cell._dtype is None else DTYPES[self.cell._dtype]
         for name in self._inputs if dtype is None else ():

@@ -9,6 +9,7 @@
 
 #include "capi/cellc.h"
 #include "exchange.h"
+#include "tensor_factory.h"
 
 namespace nb = nanobind;
 
@@ -35,6 +36,7 @@ struct TorchTypes {
   nb::object tensor, parameter, dtypes;  ///< `dtypes`: dict, dtype -> number
   nb::object empty_like;
   TensorExchange exchange;
+  TensorFactory factory;
 
   /// Of torch itself, which no subclass gives another meaning.
   bool is_plain(PyObject* object) const {

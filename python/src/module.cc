@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include "autograd_functions.h"
 #include "faults.h"
 #include "known_calls.h"
 #include "run.h"
@@ -95,8 +96,19 @@ nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb
   return tangent(kernel, {named, maker, asked(sizes), stream}, states, tangents, finals);
 }
 
+/// dtype and device of a tensor as one number: less than 0 on a CPU, -1 where nothing of it is known.
+Py_ssize_t kind_of(PyObject* tensor) {
+  const TorchTypes& torch = torch_types();
+  DLTensor read;
+  if (!torch.is_plain(tensor) || !torch.exchange.exists() || !torch.exchange.read(tensor, read)) return -1;
+  const int dtype = read.cellc_dtype(), device = read.cellc_device();
+  if (dtype == kOtherDtype || device == kElsewhere) return -1;
+  return device == kHost ? -2 - dtype : 4 * static_cast<Py_ssize_t>(device) + dtype;
+}
+
 /// What a call is given, sorted: (names of tensors, tensors, whatever else there is by name, which tensor has the dtype
-/// of storage: the first input, or the first; -1: none; whether a tensor requires a gradient). None is not given.
+/// of storage: the first input, or the first; -1: none; kind_of it; whether a tensor requires a gradient). None is not
+/// given.
 nb::tuple sort_tensors(nb::dict named, nb::dict inputs) {
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
   const TorchTypes& torch = torch_types();
@@ -129,7 +141,8 @@ nb::tuple sort_tensors(nb::dict named, nb::dict inputs) {
     PyTuple_SetItem(names.ptr(), i, Py_NewRef(name));
     PyTuple_SetItem(values.ptr(), i, Py_NewRef(tensor));
   }
-  return nb::make_tuple(names, values, rest, lead, any);
+  const Py_ssize_t kind = lead < 0 ? -1 : kind_of(tensors[static_cast<std::size_t>(lead)].second);
+  return nb::make_tuple(names, values, rest, lead, kind, any);
 }
 
 }  // namespace
@@ -139,7 +152,7 @@ NB_MODULE(_core, module) {
   translate_faults();
   module.attr("version") = cellc_version();
   module.def("set_torch", [](nb::object tensor, nb::object parameter, nb::object dtypes, nb::object empty_like) {
-    torch_types() = {tensor, parameter, dtypes, empty_like, TensorExchange(tensor)};
+    torch_types() = {tensor, parameter, dtypes, empty_like, TensorExchange(tensor), TensorFactory::of_process()};
   });
   module.def("sort_tensors", &sort_tensors);
   module.def("know_call", &know_call, "function"_a, "names"_a, "finals"_a, "reverse"_a, "length"_a.none(), "call"_a);
@@ -163,4 +176,5 @@ NB_MODULE(_core, module) {
       .def("forward", &TensorCall::forward)
       .def("backward", &TensorCall::backward)
       .def("curvature", &TensorCall::curvature);
+  module.def("autograd_functions", &autograd_functions, "call"_a, "states"_a, "in_python"_a, "is_grad_enabled"_a);
 }

@@ -55,47 +55,54 @@ bool Recipe::Read::is_dense() const {
   return true;
 }
 
-std::vector<cellc_array> Recipe::places(const std::vector<DLTensor>& read) const {
-  std::vector<cellc_array> places = arrays;
-  for (std::size_t i = 0; i < reads.size(); ++i)
-    places[static_cast<std::size_t>(reads[i].number)].data = read[i].first();
-  return places;
+void Recipe::place(const DLTensor* read, cellc_array* places) const {
+  std::copy(arrays.begin(), arrays.end(), places);
+  for (std::size_t i = 0; i < reads.size(); ++i) places[reads[i].number].data = read[i].first();
 }
 
-nb::tuple Recipe::make(const std::vector<PyObject*>& tensors, const nb::object& maker,
-                       std::vector<cellc_array>& places) const {
-  const nb::tuple all = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(results.size())));
+nb::tuple Recipe::make(PyObject* const* tensors, const nb::object& maker, std::size_t before,
+                       cellc_array* places) const {
+  const TorchTypes& torch = torch_types();
+  const nb::tuple all = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(before + results.size())));
   if (!all.is_valid()) throw nb::python_error();
+  for (std::size_t i = 0; i < before; ++i)
+    PyTuple_SetItem(all.ptr(), static_cast<Py_ssize_t>(i), nb::none().release().ptr());
   for (std::size_t i = 0; i < results.size(); ++i) {
     nb::object result = nb::none();
     if (results[i] >= 0) {
       const Made& one = made[static_cast<std::size_t>(results[i])];
-      result = one.like >= 0 ? empty_like(tensors[static_cast<std::size_t>(one.like)])
-                             : nb::object(maker.attr("empty")(shape_tuple(one.shape), one.dtype));
-      DLTensor tensor;
-      if (!torch_types().exchange.read(result.ptr(), tensor)) throw std::logic_error("a tensor that cannot be read");
-      places[static_cast<std::size_t>(one.number)].data = tensor.first();
+      void*& place = places[one.number].data;
+      result = nb::object();
+      if (torch.factory.exists())
+        result = torch.factory.make(one.shape.data(), one.strides.data(), static_cast<int>(one.shape.size()), one.dtype,
+                                    device, &place);
+      if (!result.is_valid()) {
+        result = one.like >= 0 ? empty_like(tensors[one.like])
+                               : nb::object(maker.attr("empty")(shape_tuple(one.shape), one.dtype));
+        DLTensor tensor;
+        if (!torch.exchange.read(result.ptr(), tensor)) throw std::logic_error("a tensor that cannot be read");
+        place = tensor.first();
+      }
     }
-    PyTuple_SetItem(all.ptr(), static_cast<Py_ssize_t>(i), result.release().ptr());
+    PyTuple_SetItem(all.ptr(), static_cast<Py_ssize_t>(before + i), result.release().ptr());
   }
   return all;
 }
 
-std::shared_ptr<const Recipe> Recipes::find(const RecipeKey& key, const std::vector<PyObject*>& tensors,
-                                            std::vector<DLTensor>& read) const {
+std::shared_ptr<const Recipe> Recipes::find(const RecipeKey& key, PyObject* const* tensors, std::size_t count,
+                                            DLTensor* read) const {
   const TorchTypes& torch = torch_types();
   if (!torch.exchange.exists() || kept_.empty()) return nullptr;
-  read.resize(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i)
+  for (std::size_t i = 0; i < count; ++i)
     if (!torch.is_plain(tensors[i]) || !torch.exchange.read(tensors[i], read[i])) return nullptr;
-  return find(key, read);
+  return find(key, read, count);
 }
 
-std::shared_ptr<const Recipe> Recipes::find(const RecipeKey& key, const std::vector<DLTensor>& read) const {
+std::shared_ptr<const Recipe> Recipes::find(const RecipeKey& key, const DLTensor* read, std::size_t count) const {
   for (auto it = kept_.begin(); it != kept_.end(); ++it) {
     const Recipe& recipe = **it;
-    if (recipe.reads.size() != read.size() || !(recipe.key == key)) continue;
-    if (!std::equal(read.begin(), read.end(), recipe.reads.begin(), is_like)) continue;
+    if (recipe.reads.size() != count || !(recipe.key == key)) continue;
+    if (!std::equal(read, read + count, recipe.reads.begin(), is_like)) continue;
     kept_.splice(kept_.begin(), kept_, it);
     return *kept_.begin();
   }

@@ -1,9 +1,13 @@
 #include "run.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <optional>
 
 #include "call_arrays.h"
 #include "faults.h"
+#include "room.h"
 
 namespace cellc::python {
 namespace {
@@ -87,6 +91,7 @@ class DirectedRun {
         given_(values(kernel, direction, request)),
         sizes_(kernel, given_, request.sizes),
         arrays_(kernel, sizes_, direction, request.maker) {
+    made_.reserve(kernel.arrays(direction).size());
     for (Given& g : given_) arrays_.read(g);
   }
 
@@ -112,7 +117,7 @@ class DirectedRun {
   const Given& value(std::size_t i) const { return given_[i]; }
   std::size_t count() const { return given_.size(); }
   nb::object write(const ArrayInfo& info) {
-    made_.push_back({info.number, sizes_.expected(info), info.dtype, -1});
+    made_.push_back({info.number, sizes_.expected(info), {}, info.dtype, -1});
     return arrays_.write(info);
   }
   /// What was written, in order.
@@ -164,7 +169,7 @@ struct PlacedCall {
   /// Without the GIL.
   cellc_status run_forward(cellc_report* report) const;
   cellc_status run_backward() const;
-  /// With it, for the time of which others have it.
+  /// With it, for the time of which others have it; but not for that of a prepared call, which is over by then.
   cellc_status forward(cellc_report* report) const;
   void backward() const;
 };
@@ -189,16 +194,16 @@ cellc_status PlacedCall::run_backward() const {
 }
 
 cellc_status PlacedCall::forward(cellc_report* report) const {
-  const nb::gil_scoped_release others_run;
+  std::optional<nb::gil_scoped_release> others_run;
+  if (!prepared) others_run.emplace();
   return run_forward(report);
 }
 
 void PlacedCall::backward() const {
-  cellc_status status;
-  {
-    const nb::gil_scoped_release others_run;
-    status = run_backward();
-  }
+  std::optional<nb::gil_scoped_release> others_run;
+  if (!prepared) others_run.emplace();
+  const cellc_status status = run_backward();
+  others_run.reset();
   check(status);
 }
 
@@ -236,15 +241,16 @@ bool is_true_at(const nb::tuple& tuple, std::size_t i) {
 }
 
 /// A call again, with other tensors.
-PlacedCall placed(const Kernel& kernel, const Recipe& recipe, const std::vector<cellc_array>& places, void* stream) {
-  return {kernel, recipe.shape(), places.data(), static_cast<int>(places.size()), stream, recipe.prepared.get()};
+PlacedCall placed(const Kernel& kernel, const Recipe& recipe, const cellc_array* places, void* stream) {
+  return {kernel, recipe.shape(), places, static_cast<int>(recipe.arrays.size()), stream, recipe.prepared.get()};
 }
 
-nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, const std::vector<PyObject*>& tensors,
-                 const std::vector<DLTensor>& read, const nb::object& maker) {
-  std::vector<cellc_array> places = recipe.places(read);
-  const nb::tuple results = recipe.make(tensors, maker, places);
-  const PlacedCall call = placed(kernel, recipe, places, stream_of(kernel, maker));
+nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, PyObject* const* tensors, const DLTensor* read,
+                 const nb::object& maker, std::size_t before) {
+  Room<cellc_array> places(recipe.arrays.size());
+  recipe.place(read, places.data());
+  const nb::tuple results = recipe.make(tensors, maker, before, places.data());
+  const PlacedCall call = placed(kernel, recipe, places.data(), stream_of(kernel, maker));
   if (recipe.key.direction == CELLC_BACKWARD)
     call.backward();
   else if (const cellc_status status = call.forward(nullptr); status != CELLC_NOT_CONVERGED)
@@ -270,9 +276,22 @@ std::shared_ptr<const RecipeKey> key_of(const RunRequest& request) {
   return key;
 }
 
+std::vector<std::int64_t> dense_strides(const std::vector<std::int64_t>& shape) {
+  std::vector<std::int64_t> strides(shape.size());
+  std::int64_t next = 1;
+  for (std::size_t i = shape.size(); i-- > 0; next *= std::max<std::int64_t>(shape[i], 1)) strides[i] = next;
+  return strides;
+}
+
+std::vector<PyObject*> items_of(const nb::tuple& tuple) {
+  std::vector<PyObject*> items(tuple.size());
+  for (std::size_t i = 0; i < items.size(); ++i) items[i] = PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
+  return items;
+}
+
 /// For calls like this one, which is done, if all of its tensors were read where they are.
 void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key, const std::vector<PyObject*>& tensors,
-              const nb::tuple& results, std::shared_ptr<cellc_call> prepared) {
+              const std::vector<PyObject*>& results, std::shared_ptr<cellc_call> prepared) {
   if (!torch_types().exchange.exists() || run.count() != tensors.size()) return;
   auto recipe = std::make_shared<Recipe>();
   const cellc_shape shape = run.shape();
@@ -287,10 +306,11 @@ void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key
                              view.dtype,
                              view.device});
   }
-  for (const nb::handle result : results) {
-    recipe->results.push_back(result.is_none() ? -1 : static_cast<int>(recipe->made.size()));
-    if (!result.is_none()) recipe->made.push_back(run.made(recipe->made.size()));
+  for (PyObject* result : results) {
+    recipe->results.push_back(result == Py_None ? -1 : static_cast<int>(recipe->made.size()));
+    if (result != Py_None) recipe->made.push_back(run.made(recipe->made.size()));
   }
+  for (Recipe::Made& made : recipe->made) made.strides = dense_strides(made.shape);
   for (Recipe::Made& made : recipe->made)
     for (std::size_t i = 0; i < recipe->reads.size() && made.like < 0; ++i) {
       const Recipe::Read& read = recipe->reads[i];
@@ -301,6 +321,7 @@ void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key
   recipe->lengths.assign(shape.lengths, shape.lengths + kernel.axes().size());
   recipe->sequences = shape.sequences;
   recipe->steps = shape.steps;
+  recipe->device = kernel.on_gpu() ? kernel.gpu() : kHost;
   recipe->prepared = std::move(prepared);
   kernel.recipes().keep(std::move(recipe));
 }
@@ -370,17 +391,6 @@ TensorCall::TensorCall(nb::object owner, RunRequest request, bool finals)
       finals_(finals),
       key_(key_of(request_)) {}
 
-std::optional<RecipeKey> TensorCall::key(cellc_direction direction, const nb::tuple& given,
-                                         std::vector<PyObject*>& tensors) const {
-  if (!key_) return std::nullopt;
-  const std::size_t count = given.size();
-  tensors.reserve(count + 4);
-  for (std::size_t i = 0; i < count; ++i) tensors.push_back(PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(i)));
-  RecipeKey key = *key_;
-  key.direction = direction;
-  return key;
-}
-
 RunRequest TensorCall::request(const nb::tuple& tensors) const {
   RunRequest request = request_;
   request.tensors = tensors;
@@ -388,15 +398,20 @@ RunRequest TensorCall::request(const nb::tuple& tensors) const {
   return request;
 }
 
+nb::object TensorCall::repeat_forward(PyObject* const* tensors, std::size_t count) const {
+  if (!key_) return {};
+  RecipeKey key = *key_;
+  key.wanted = finals_;
+  Room<DLTensor> read(count);
+  const auto recipe = kernel_.recipes().find(key, tensors, count, read.data());
+  if (!recipe) return {};
+  return repeat(kernel_, *recipe, tensors, read.data(), request_.maker, 0);
+}
+
 nb::tuple TensorCall::forward(const nb::tuple& given) const {
-  std::vector<PyObject*> tensors;
-  std::optional<RecipeKey> key = this->key(CELLC_FORWARD, given, tensors);
-  if (key) {
-    key->wanted = finals_;
-    std::vector<DLTensor> read;
-    if (const auto recipe = kernel_.recipes().find(*key, tensors, read))
-      return repeat(kernel_, *recipe, tensors, read, request_.maker);
-  }
+  const std::vector<PyObject*> tensors = items_of(given);
+  if (const nb::object again = repeat_forward(tensors.data(), tensors.size()); again.is_valid())
+    return nb::borrow<nb::tuple>(again);
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_FORWARD, request);
   nb::list list;
@@ -407,26 +422,44 @@ nb::tuple TensorCall::forward(const nb::tuple& given) const {
   const auto prepared = kernel_.prepared(CELLC_FORWARD, run.shape());
   const cellc_status status = placed(kernel_, run, prepared.get()).forward(nullptr);
   if (status != CELLC_NOT_CONVERGED) check(status);
-  if (key) remember(kernel_, run, *key, tensors, results, prepared);
+  if (key_) {
+    RecipeKey key = *key_;
+    key.wanted = finals_;
+    remember(kernel_, run, key, tensors, items_of(results), prepared);
+  }
   return results;
 }
 
+std::optional<RecipeKey> TensorCall::backward_key(PyObject* const* cotangents, std::size_t count,
+                                                  const nb::tuple& needed) const {
+  const std::size_t names = request_.names.size(), before = needed.size() - names;
+  if (!key_ || names > 64 || count > 64) return std::nullopt;
+  RecipeKey key = *key_;
+  key.direction = CELLC_BACKWARD;
+  for (std::size_t i = 0; i < names; ++i) key.wanted |= std::uint64_t{is_true_at(needed, before + i)} << i;
+  for (std::size_t i = 0; i < count; ++i) key.cotangents |= std::uint64_t{cotangents[i] != Py_None} << i;
+  return key;
+}
+
+nb::object TensorCall::repeat_backward(const nb::tuple& given, PyObject* const* cotangents, std::size_t count,
+                                       const nb::tuple& needed) const {
+  const std::optional<RecipeKey> key = backward_key(cotangents, count, needed);
+  if (!key) return {};
+  std::size_t tensors = given.size();
+  Room<PyObject*> all(tensors + count);
+  for (std::size_t i = 0; i < tensors; ++i) all[i] = PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(i));
+  for (std::size_t i = 0; i < count; ++i)
+    if (cotangents[i] != Py_None) all[tensors++] = cotangents[i];
+  Room<DLTensor> read(tensors);
+  const auto recipe = kernel_.recipes().find(*key, all.data(), tensors, read.data());
+  if (!recipe) return {};
+  return repeat(kernel_, *recipe, all.data(), read.data(), request_.maker, needed.size() - request_.names.size());
+}
+
 nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& needed) const {
-  std::vector<PyObject*> tensors;
-  std::optional<RecipeKey> key = this->key(CELLC_BACKWARD, given, tensors);
-  if (key && (needed.size() > 64 || cotangents.size() > 64)) key.reset();
-  if (key) {
-    for (std::size_t i = 0; i < needed.size(); ++i) key->wanted |= std::uint64_t{is_true_at(needed, i)} << i;
-    for (std::size_t i = 0; i < cotangents.size(); ++i) {
-      PyObject* cotangent = PyTuple_GetItem(cotangents.ptr(), static_cast<Py_ssize_t>(i));
-      if (cotangent == Py_None) continue;
-      key->cotangents |= std::uint64_t{1} << i;
-      tensors.push_back(cotangent);
-    }
-    std::vector<DLTensor> read;
-    if (const auto recipe = kernel_.recipes().find(*key, tensors, read))
-      return repeat(kernel_, *recipe, tensors, read, request_.maker);
-  }
+  const std::vector<PyObject*> pulled = items_of(cotangents);
+  if (const nb::object again = repeat_backward(given, pulled.data(), pulled.size(), needed); again.is_valid())
+    return nb::borrow<nb::tuple>(again);
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_BACKWARD, request);
   read_results(kernel_, request, cotangents, run);
@@ -446,7 +479,12 @@ nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangen
   }
   const auto prepared = prepared_backward(kernel_, run);
   placed(kernel_, run, prepared.get()).backward();
-  if (key && fit) remember(kernel_, run, *key, tensors, nb::tuple(list), prepared);
+  if (const auto key = backward_key(pulled.data(), pulled.size(), needed); key && fit) {
+    std::vector<PyObject*> tensors = items_of(given), results = items_of(nb::tuple(list));
+    std::copy_if(pulled.begin(), pulled.end(), std::back_inserter(tensors), [](PyObject* p) { return p != Py_None; });
+    results.erase(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(before));
+    remember(kernel_, run, *key, tensors, results, prepared);
+  }
   if (!fit)
     for (std::size_t i = before; i < needed.size(); ++i)
       if (!list[i].is_none()) list[i] = request.maker.attr("fit")(list[i], request.tensors[i - before]);
@@ -459,11 +497,11 @@ Repeated TensorCall::repeat_operator(const OperatorCall& asked, const OperatorRe
   key.direction = asked.backward ? CELLC_BACKWARD : CELLC_FORWARD;
   key.wanted = asked.backward ? asked.wanted : std::uint64_t{finals_};
   key.cotangents = asked.cotangents;
-  const std::vector<DLTensor> read(asked.tensors, asked.tensors + asked.count);
-  const auto recipe = kernel_.recipes().find(key, read);
+  const auto recipe = kernel_.recipes().find(key, asked.tensors, static_cast<std::size_t>(asked.count));
   if (!recipe) return Repeated::Unknown;
-  std::vector<cellc_array> places = recipe->places(read);
-  const PlacedCall call = placed(kernel_, *recipe, places, stream_of(kernel_, request_.maker));
+  Room<cellc_array> places(recipe->arrays.size());
+  recipe->place(asked.tensors, places.data());
+  const PlacedCall call = placed(kernel_, *recipe, places.data(), stream_of(kernel_, request_.maker));
   const nb::gil_scoped_release others_run;
   for (const Recipe::Made& made : recipe->made) {
     void*& data = places[static_cast<std::size_t>(made.number)].data;

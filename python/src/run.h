@@ -42,6 +42,10 @@ class TensorCall {
   /// Behind the tensors of the names stand the states; cotangents are in the order of results, None for zeros.
   /// `needed`: what gradients are wanted of, of the names and whatever stands before them, which has None.
   nb::tuple backward(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& needed) const;
+  /// The same of calls that are like an earlier one; of others no object.
+  nb::object repeat_forward(PyObject* const* tensors, std::size_t count) const;
+  nb::object repeat_backward(const nb::tuple& tensors, PyObject* const* cotangents, std::size_t count,
+                             const nb::tuple& needed) const;
   /// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
   /// for those that do not; and how results move.
   nb::tuple curvature(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& moved) const;
@@ -51,9 +55,8 @@ class TensorCall {
 
  private:
   RunRequest request(const nb::tuple& tensors) const;
-  /// What such a call has in common with others, and its first tensors. Nothing where no other is alike.
-  std::optional<RecipeKey> key(cellc_direction direction, const nb::tuple& given,
-                               std::vector<PyObject*>& tensors) const;
+  /// What such a call has in common with others. Nothing where no other is alike.
+  std::optional<RecipeKey> backward_key(PyObject* const* cotangents, std::size_t count, const nb::tuple& needed) const;
 
   nb::object owner_;
   const Kernel& kernel_;

@@ -51,6 +51,25 @@ def strided(given, inputs):
     return {**given, **dict(zip(inputs, whole.split([given[name].shape[-1] for name in inputs], -1)))}
 
 
+def test_gradients_of_other_tensors_were_wanted_before(gru):
+    """Of as many, by an eager call, whose arguments begin before the tensors."""
+    given = tensors_for(gru, 2, 5, grad=False)
+    tensors, names = list(given.values()), list(given)
+
+    def eager(wanted):
+        leaves = {name: t.detach().clone().requires_grad_(name in wanted) for name, t in given.items()}
+        rows = gru(leaves).h
+        return torch.autograd.grad(rows, [leaves[name] for name in wanted], torch.ones_like(rows))
+
+    expected = eager(names[1:])
+    states = ops.forward(tensors, *told(gru, names))[:1]
+    for _ in range(2):
+        eager(names[:-1])
+        found = ops.backward(tensors, states, [torch.ones_like(states[0])], [n != "xz" for n in names], *told(gru, names))
+        for a, b in zip(found, expected, strict=True):
+            assert torch.equal(a, b)
+
+
 @pytest.mark.parametrize("how", ["dense", "strided", "steps first"])
 @pytest.mark.parametrize("finals, reverse", [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -360,6 +360,81 @@ def test_third_derivatives_are_refused(gru):
         second.sum().backward()
 
 
+def refused(*_):
+    raise AssertionError("a run in Python")
+
+
+def test_runs_that_are_made_again(gru, monkeypatch):
+    """They meet no function in Python; only what is new, differentiated or wrong does."""
+    function, names = cellc.torch.function(gru.cell), list(tensors_for(gru))
+    for seed in range(2):  # the second has the functions made, and remembers the call
+        rows = function(tensors_for(gru, seed=seed)).h
+        rows.backward(torch.ones_like(rows))
+    given = tensors_for(gru, seed=7)
+    expected = loop_in_torch(**given)
+    weights = [torch.randn_like(expected) for _ in range(2)]
+    with monkeypatch.context() as patched:
+        for name in ("_forward", "_backward"):
+            patched.setattr(cellc.torch, name, refused)
+        rows = function(given).h
+        for weight in weights:
+            mine = torch.autograd.grad(rows, list(given.values()), weight, retain_graph=True)
+            others = torch.autograd.grad(expected, list(given.values()), weight, retain_graph=True)
+            for name, m, o in zip(names, mine, others, strict=True):
+                torch.testing.assert_close(m, o, rtol=1e-9, atol=1e-9, msg=name)
+        with pytest.raises(AssertionError, match="a run in Python"):
+            function(tensors_for(gru, length=6))
+    (first,) = torch.autograd.grad(rows, given["az"], weights[0], create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), given["ar"], retain_graph=True)
+    (of_loop,) = torch.autograd.grad(expected, given["az"], weights[0], create_graph=True)
+    torch.testing.assert_close(second, others_of(of_loop.sum(), given["ar"]), rtol=1e-9, atol=1e-9)
+    rows.backward(weights[0])
+    with pytest.raises(RuntimeError, match="second time"):
+        rows.backward(weights[0])
+    changed = function(given).h
+    product = (changed * changed).sum()
+    changed.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    with pytest.raises(cellc.ShapeError, match="'az'"):
+        function({**given, "az": torch.zeros(4).double().requires_grad_()})
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(force=True).copy(), torch.from_numpy):
+        rows = function(given).h  # what comes back lies elsewhere
+    again = torch.autograd.grad(rows, list(given.values()), weights[1])
+    for a, m in zip(again, torch.autograd.grad(expected, list(given.values()), weights[1], retain_graph=True)):
+        torch.testing.assert_close(a, m, rtol=1e-9, atol=1e-9)
+
+
+def test_what_was_saved_is_asked_for_once(gru):
+    """A checkpoint gives it once, also to runs that are made again with other gradients."""
+    function, given = cellc.torch.function(gru.cell), tensors_for(gru)
+    for _ in range(2):
+        function(given).h.sum().backward()
+    few = {name: t if name == "az" else t.detach() for name, t in given.items()}
+    for _ in range(2):
+        rows = torch.utils.checkpoint.checkpoint(lambda az: function({**few, "az": az}).h, few["az"], use_reentrant=False)
+        (az,) = torch.autograd.grad(rows, few["az"], torch.ones_like(rows))
+        torch.testing.assert_close(az, others_of(loop_in_torch(**few).sum(), few["az"]), rtol=1e-9, atol=1e-9)
+
+
+def others_of(result, leaf, *cotangents):
+    return torch.autograd.grad(result, leaf, *cotangents, retain_graph=True)[0]
+
+
+def test_functions_of_runs_are_given_back(gru):
+    function = cellc.torch.function(gru.cell)
+    for seed in range(3):
+        function(tensors_for(gru, seed=seed)).h.sum().backward()
+    (call,) = function._calls.values()
+    seen = weakref.ref(call.run.__self__)
+    assert seen() is not None
+    del call
+    function._calls.clear()
+    function._alike.clear()
+    gc.collect()
+    assert seen() is None
+
+
 def test_memory_is_given_back(gru):
     given = tensors_for(gru)
     y = gru(given).h

@@ -1,8 +1,12 @@
 // `build --json`: enough to call what was built from a language that reads no header.
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "build_fixture.h"
 
@@ -70,6 +74,38 @@ TEST_F(CommandBuild, JsonSaysAllThatACallTakes) {
   // Everything is 0.5: h is half of what it was and a half; 1 flows back to each step, so that the gradient by a is the
   // sum of the states before, 0.5, 0.75 and 0.875, of four lanes.
   EXPECT_EQ(shell("python3 call.py"), "[0.75, 0.875, 0.9375] [8.5]\n");
+}
+
+/// Structs of Rust by their names, without what may be laid out in another way.
+std::map<std::string, std::string> structs_of(const std::string& text) {
+  std::map<std::string, std::string> all;
+  for (std::size_t at = 0; (at = text.find("\nstruct ", at)) != std::string::npos; ++at) {
+    const std::size_t name = at + 8, brace = text.find(" {", name), end = text.find('}', brace);
+    std::string body;
+    for (const char c : text.substr(brace + 2, end - brace - 2))
+      if (!std::isspace(static_cast<unsigned char>(c))) body += c;
+    if (body.ends_with(',')) body.pop_back();
+    all[text.substr(name, brace - name)] = body;
+  }
+  return all;
+}
+
+/// The page's program has the structs that follow from what is said of the build.
+TEST_F(CommandBuild, RustOfThePageIsByJson) {
+  std::ifstream file(CELLC_SOURCE_DIR "/docs/embedding.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  const auto block = [&](const std::string& head) {
+    const auto at = page.find(head + "\n");
+    EXPECT_NE(at, std::string::npos) << head;
+    const auto from = page.find('\n', at) + 1;
+    return page.substr(from, page.find("```", from) - from);
+  };
+  write("follower.cell", block("```cell follower.cell"));
+  const nlohmann::json of = build({"follower.cell", "--target", "cpu-shared", "--dtype", "f64", "--backward", "--name",
+                                   "follower", "-o", "lib.so"});
+  const auto mine = structs_of(block("```rust follow.rs"));
+  EXPECT_EQ(mine.size(), 3u);
+  EXPECT_EQ(mine, structs_of(rust_structs(of)));
 }
 
 TEST_F(CommandBuild, JsonOfGpusHasTheirLengths) {

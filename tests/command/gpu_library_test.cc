@@ -155,6 +155,62 @@ int main(void) {
 }
 )";
 
+/// The library's call of kProgram in Rust, behind structs that are written by what `build --json` says.
+const char* const kRust = R"(
+#[link(name = "part")]
+extern "C" {
+    fn part_supported(reason: *mut *const c_char) -> c_int;
+    fn part_module_bytes() -> i64;
+    fn part_load(module: *mut c_void, device: c_int) -> c_int;
+    fn part_unload(module: *mut c_void);
+    fn part_workspace(module: *mut c_void, lengths: *const Lengths, arrays: *const Arrays, bytes: *mut i64) -> c_int;
+    fn part_forward(module: *mut c_void, lengths: *const Lengths, arrays: *const Arrays, stream: *mut c_void,
+                    workspace: *mut c_void, bytes: i64, status: *mut i32) -> c_int;
+    fn part_message(result: c_int) -> *const c_char;
+}
+extern "C" {
+    fn fake_driver_own(address: u64);
+    fn fake_driver_report();
+    fn fflush(file: *mut c_void) -> c_int;
+}
+
+fn main() {
+    unsafe {
+        let mut reason: *const c_char = null();
+        assert!(part_supported(&mut reason) == 1 && reason.is_null());
+        let mut words = vec![0u64; part_module_bytes() as usize / 8];
+        let module = words.as_mut_ptr() as *mut c_void;
+        let mut result = part_load(module, 0);
+        let mut lengths: Lengths = zeroed();
+        lengths.d = 96;
+        lengths.sequences = 3;
+        lengths.steps = 700;
+        let mut bytes = 0;
+        if result == 0 {
+            result = part_workspace(module, &lengths, null(), &mut bytes);
+        }
+        println!("{}, {} bytes", result, bytes);
+        for at in 1..64 {
+            fake_driver_own(at << 20);
+        }
+        let mut arrays: Arrays = zeroed();
+        arrays.x = (1 << 20) as _;
+        arrays.h = (2 << 20) as _;
+        arrays.y = (3 << 20) as _;
+        arrays.h_final = (4 << 20) as _;
+        arrays.U = (5 << 20) as _;
+        result = part_forward(module, &lengths, &arrays, 48 as _, (6 << 20) as _, bytes, (38 << 20) as _);
+        println!("{} {}", result, CStr::from_ptr(part_message(result)).to_str().unwrap());
+        fake_driver_report();
+        fflush(null_mut()); // C's lines among those of Rust
+        part_unload(module);
+        let gone = part_forward(module, &lengths, &arrays, null_mut(), (6 << 20) as _, bytes, null_mut());
+        assert_eq!(gone, NOT_LOADED);
+        fake_driver_report();
+    }
+}
+)";
+
 class GpuLibrary : public CommandBuild {
  protected:
   /// Writes libpart.so with its header, and module.h.
@@ -227,6 +283,22 @@ TEST_F(GpuLibrary, LaunchesWhatTheHeaderForModulesDoes) {
     EXPECT_EQ(launches(of_library), launches(of_module));
     EXPECT_HAS(launches(of_library), "stream 48");
   }
+}
+
+TEST_F(GpuLibrary, RustCallsItByWhatJsonSays) {
+  if (!has_rust()) GTEST_SKIP() << kNoRust;
+  write("use.c", kProgram);
+  make(kCells[1]);
+  shell(kCc + "-DLIBRARY use.c -L. -lpart -Wl,-rpath,. driver/libcuda.so.1 -Wl,-rpath,$PWD/driver -o library");
+  write("part.cell", kCells[1]);
+  // Whose arrays are those of the library, and which needs no NVRTC.
+  const nlohmann::json of = build({"part.cell", "--target", "cuda-source", "--name", "part", "-o", "source.cu"});
+  write("use.rs",
+        rust_structs(of) + "const NOT_LOADED: c_int = " + of["results"]["CELLC_NOT_LOADED"].dump() + ";\n" + kRust);
+  shell(kRustc + "use.rs -L . -C link-arg=driver/libcuda.so.1 -C link-arg=-Wl,-rpath,.:$PWD/driver -o rust");
+  const std::string of_rust = shell("LD_LIBRARY_PATH=driver ./rust");
+  EXPECT_HAS(of_rust, "\n0 done\n");
+  EXPECT_EQ(of_rust, shell("LD_LIBRARY_PATH=driver ./library"));
 }
 
 TEST_F(GpuLibrary, WithoutADriverItSaysSo) {
