@@ -56,6 +56,7 @@ struct StageToSolve {
   std::vector<double> absolute;  ///< by state of the stage: what is tolerated besides, in its own units
   int threads;
   StageOuts* outs = nullptr;  ///< null: rows of states are written
+  int relaxation_worth = 0;   ///< iterations after which going step by step is faster; 0: whatever it takes
 };
 
 struct StageOutcome {

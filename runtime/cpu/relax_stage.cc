@@ -165,11 +165,12 @@ BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySourc
   return result;
 }
 
-StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window) {
+StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window,
+                             int worth) {
   prepare();
   const BoundRun& run = *arrays.run;
   const std::int64_t longest = extent_of(run.offsets).longest;
-  if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance, nullptr);
+  if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance, worth, nullptr);
   StageOutcome outcome;
   StageReport& report = outcome.report;
   const std::size_t sequences = run.offsets.size() - 1;
@@ -184,7 +185,10 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
     for_each_sequence(sizes, sequences, part.sequences, [&](std::size_t i, auto from, auto to, auto count) {
       std::copy_n(sizes[i].data() + from, count, of_part[i].data() + to);
     });
-    StageOutcome found = relax_rows(part.arrays, options, tolerance, &of_part);
+    // Who gives up goes step by step from the first step on: the fewer steps are left, the more they may take.
+    const double most =
+        static_cast<double>(worth) * static_cast<double>(longest) / static_cast<double>(longest - begin);
+    StageOutcome found = relax_rows(part.arrays, options, tolerance, static_cast<int>(std::min(most, 1e6)), &of_part);
     for_each_sequence(sizes, sequences, part.sequences, [&](std::size_t i, auto to, auto from, auto count) {
       std::copy_n(of_part[i].data() + from, count, sizes[i].data() + to);
     });
@@ -223,10 +227,11 @@ std::optional<int> Relaxation::predict(const BoundRun& run, double tolerance) {
       if (a->data() && a->dtype() != options_.dtype) *a = convert(*a, options_.dtype);
   SolveOptions few;
   few.fixed_iterations = kIterations;
-  return predict_iterations(relax_rows(part.arrays, few, tolerance, nullptr).report.trace, tolerance, 1);
+  return predict_iterations(relax_rows(part.arrays, few, tolerance, 0, nullptr).report.trace, tolerance, 1);
 }
 
-StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes) {
+StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, int worth,
+                                    Sizes* sizes) {
   const BoundRun& run = *arrays.run;
   const int threads = thread_count(run.threads);
   StageOutcome outcome;
@@ -239,7 +244,7 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
   inner.tolerance = tolerance / 8;
   RunOutput terms, last, fixed;
   if (fixed_) fixed = fixed_->run(bound(arrays, relaxed_.fixed.sources, {}, {}, false));
-  RelaxationProgress progress(options, tolerance, report);
+  RelaxationProgress progress(options, tolerance, report, worth);
   for (;;) {
     while (progress.goes_on() && !progress.settled()) {
       terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));

@@ -23,8 +23,10 @@ class Relaxation {
   static std::int64_t window_steps(const BoundRun& run);
 
   /// Writes the stage's trajectories, window by window (0: all steps at once). What has not converged is
-  /// reported and left to the caller.
-  StageOutcome run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window);
+  /// reported and left to the caller. `worth`: iterations over the whole run after which something else is faster; 0:
+  /// whatever it takes. It ends where a window will take more than its share of those.
+  StageOutcome run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window,
+                   int worth = 0);
 
   /// A few iterations over the first steps: how many a run will take. nullopt: it does not contract.
   std::optional<int> predict(const BoundRun& run, double tolerance);
@@ -45,7 +47,7 @@ class Relaxation {
   /// The largest |entry| of each lane in rows before those that are relaxed: by state, then sequence, then entry.
   using Sizes = std::vector<std::vector<double>>;
   /// `sizes`: afterwards in these rows as well. nullptr: there are no others.
-  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes);
+  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, int worth, Sizes* sizes);
   double check(const RunArrays& arrays, const SolveOptions& options, double tolerance, Sizes* sizes,
                std::vector<Unconverged>& unconverged);
   BoundRun bound(const RunArrays& arrays, const std::vector<ArraySource>& sources, const std::vector<Array>& mixing,

@@ -222,16 +222,39 @@ void remember(std::vector<double>& warm_up, int stages, int k, const StageReport
                                                       : warm_up[k];
 }
 
+constexpr std::int64_t kTimedSteps = 32;
+
+template <typename Pass>
+double ns_a_row(const BoundRun& run, Pass&& pass) {
+  const auto start = std::chrono::steady_clock::now();
+  pass();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
+         static_cast<double>(run.offsets.back());
+}
+
 /// Nanoseconds that the fused kernel takes a row, from its first steps.
 double step_ns(CellPrograms& programs, const BoundRun& run) {
-  constexpr std::int64_t kSteps = 32;
   TimeWindow part;
-  cut_window(programs.cell(), run, {}, 0, kSteps, part);
+  cut_window(programs.cell(), run, {}, 0, kTimedSteps, part);
   RunOutput output = programs.whole().run(part.run);  // and touches the pages
-  const auto start = std::chrono::steady_clock::now();
-  output = programs.whole().run(part.run, std::move(output));
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
-         static_cast<double>(part.run.offsets.back());
+  return ns_a_row(part.run, [&] { output = programs.whole().run(part.run, std::move(output)); });
+}
+
+/// Nanoseconds that the look at a row takes, with all threads at work: steps wait for none. Those of the first are few
+/// for several threads, so one takes them.
+double look_ns(CellPrograms& programs, const BoundRun& given) {
+  const int threads = thread_count(given.threads);
+  const Dtype arithmetic = programs.arithmetic();
+  TimeWindow part;
+  cut_window(programs.cell(), given, {}, 0, kTimedSteps, part);
+  BoundRun run = programs.options().dtype == arithmetic ? part.run : widened(part.run, arithmetic);
+  run.threads = 1;
+  RunOutput none;
+  RunArrays arrays = run_arrays(programs.cell(), run, arithmetic, none);
+  for (Array& rows : arrays.trajectories) rows = Array(arithmetic, rows.shape());  // numbers
+  const StepsFromRows& step = programs.step();
+  step(run, arrays.trajectories);
+  return ns_a_row(run, [&] { step(run, arrays.trajectories); }) / threads;
 }
 
 }  // namespace
@@ -386,8 +409,9 @@ struct Solver::Impl {
     relaxation_choice.forget();
     if (solve.solver != Strategy::Auto || !solve.plan.empty() || tolerance <= 0 || at.run().offsets.back() == 0)
       return request;
-    request.relaxed_first =
-        relaxation_choice.choose(at, tolerance, size_of(arithmetic), [&] { return step_ns(programs, at.run()); });
+    request.relaxed_first = relaxation_choice.choose(
+        at, tolerance, size_of(arithmetic), [&] { return step_ns(programs, at.run()); },
+        [&] { return look_ns(programs, at.run()); });
     request.why_not_relaxed = relaxation_choice.why_not();
     request.looks_at_all = programs.adds_otherwise();
     if (!request.relaxed_first) request.costs = costs_of(at, at.run(), solve);
@@ -466,6 +490,7 @@ struct Solver::Impl {
                          tolerance,
                          absolute_of_stage(cell, programs.structure().stages[k], solve),
                          thread_count(run.threads)};
+      if (relaxed) stage.relaxation_worth = relaxation_choice.worth();
       if (std::exchange(makes_outs, false)) {
         const auto lanes = [&](const StageCells* of) { return stage_data(0, run, arrays, of); };
         if (std::optional<RunWithoutRows> found = run_without_rows(programs, stage, lanes)) {

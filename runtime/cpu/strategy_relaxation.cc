@@ -44,7 +44,8 @@ class RelaxationStrategy final : public CpuStrategy {
   }
 
   StageOutcome run(StageToSolve& run) const override {
-    StageOutcome outcome = run.relaxation->run(run.arrays, run.options, run.tolerance, run.plan.segment);
+    StageOutcome outcome =
+        run.relaxation->run(run.arrays, run.options, run.tolerance, run.plan.segment, run.relaxation_worth);
     outcome.report.plan = run.plan;
     return outcome;
   }
@@ -53,8 +54,9 @@ class RelaxationStrategy final : public CpuStrategy {
 }  // namespace
 
 std::optional<StagePlan> RelaxationChoice::choose(StagesOfRun& cell, double tolerance, std::size_t entry_bytes,
-                                                  const std::function<double()>& step_ns) {
-  why_not_.clear();
+                                                  const std::function<double()>& step_ns,
+                                                  const std::function<double()>& look_ns) {
+  forget();
   for (int k = 0; k < cell.count(); ++k)
     if ((cell.shape(k).block > kLargestBlock) != (k == 0)) return std::nullopt;
   const StageShape s = cell.shape(0);
@@ -68,8 +70,12 @@ std::optional<StagePlan> RelaxationChoice::choose(StagesOfRun& cell, double tole
     why_not_ = "; step by step their matrices stay in the second-level cache";
     return std::nullopt;
   }
-  if (!weighed_ || weighed_->sizes != run.sizes || weighed_->offsets != run.offsets || weighed_->threads != s.threads)
-    weighed_ = {run.sizes, run.offsets, s.threads, iterations_worth({step_ns(), r->iteration_ns(run)})};
+  if (!weighed_ || weighed_->sizes != run.sizes || weighed_->offsets != run.offsets || weighed_->threads != s.threads) {
+    MixingCost cost{step_ns(), r->iteration_ns(run)};
+    // A look needs code of its own.
+    if (iterations_worth(cost) >= kFewestIterations) cost.look = look_ns();
+    weighed_ = {run.sizes, run.offsets, s.threads, iterations_worth(cost)};
+  }
   const double worth = weighed_->worth;
   if (worth < kFewestIterations) {
     why_not_ = fmt::format("; relaxation would have to end after {:.0f} iterations to be faster", std::max(0.0, worth));
@@ -85,6 +91,7 @@ std::optional<StagePlan> RelaxationChoice::choose(StagesOfRun& cell, double tole
                            *predicted, worth);
     return std::nullopt;
   }
+  worth_ = static_cast<int>(std::min(worth, 1e6));
   return StagePlan{Strategy::Relaxation, Relaxation::window_steps(run), 0,
                    fmt::format("{} coupled entries; relaxation is predicted to take {} iterations, and {:.0f} take as "
                                "long as running through",

@@ -72,7 +72,7 @@ std::int64_t lanes_wanted(const StageShape& shape) {
 double iterations_worth(const MixingCost& cost) {
   if (!(cost.iteration > 0)) return 0;
   // The check of every step is one product more.
-  return cost.step / cost.iteration - 1;
+  return (cost.step - cost.look) / cost.iteration - 1;
 }
 
 std::optional<std::string> no_scan(const Stage& stage, const std::string& states) {

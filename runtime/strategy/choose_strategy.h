@@ -42,6 +42,7 @@ struct Forgetting {
 struct MixingCost {
   double step = 0;       ///< step by step
   double iteration = 0;  ///< an iteration of relaxation
+  double look = 0;       ///< the sequential kernel's look at the steps that relaxation left
 };
 
 /// Iterations of relaxation that take as long as one pass step by step.

@@ -7,7 +7,10 @@
 
 #include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
+#include "runtime/cpu/relax_stage.h"
 #include "runtime/cpu/solve.h"
+#include "runtime/cpu/strategy_relaxation.h"
+#include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
 #include "runtime/strategy/choose_strategy.h"
 #include "tests/engines/relaxed_cells.h"
@@ -147,7 +150,7 @@ TEST(Relaxation, TheSameBitsForAnyThreads) {
 
 // Matrices that stay in no core's cache: what is chosen follows from what this machine measures, and the reason
 // gives the numbers that it was chosen by. What does not contract is never chosen. The second matrix, 36 MB, stays in
-// few shared caches either, so that relaxation mostly runs here.
+// few shared caches either, so that relaxation runs where many threads share it.
 TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
   for (const auto& [gain, channels] : {std::pair{0.3, 1450}, std::pair{0.05, 3000}, std::pair{30.0, 1450}}) {
     AnalysedCell l = load(fmt::format(
@@ -185,6 +188,95 @@ TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
     solver.run(binding.run, {}, again);
     EXPECT_EQ(again.stages[0].plan.strategy, s.plan.strategy);
   }
+}
+
+/// The only stage of a cell at the sizes of a run.
+class OneStage final : public StagesOfRun {
+ public:
+  OneStage(AnalysedCell& cell, const BoundRun& run, Relaxation& relaxation)
+      : cell_(cell), run_(run), relaxation_(relaxation) {}
+  int count() const override { return 1; }
+  const Stage& stage(int) const override { return cell_.structure.stages[0]; }
+  StageShape shape(int) override {
+    StageShape shape;
+    shape.sequences = 1;
+    shape.longest = shape.rows = run_.offsets.back();
+    shape.block = run_.symbols[cell_.cell.updates[0].symbol].count();
+    return shape;
+  }
+  std::string states(int) const override { return "{h}"; }
+  const BoundRun& run() const override { return run_; }
+  Relaxation* relaxation(int) override { return &relaxation_; }
+
+ private:
+  AnalysedCell& cell_;
+  const BoundRun& run_;
+  Relaxation& relaxation_;
+};
+
+// As costs are told: a look that takes what relaxation would save leaves nothing to gain, and the code for a look is
+// not made where relaxation would be slower without.
+TEST(Relaxation, IsChosenWhereItIsFasterWithTheLookAtAllSteps) {
+  AnalysedCell l = load("cell wide[d] {\n state h[d]\n input x[d]\n param U[d,d]\n h' = tanh(0.02*(U@h) + x)\n}\n");
+  BindRequest r = request(Dtype::F32, 520);
+  r.batch = 1;
+  r.dims["d"] = 1450;  // 8 MB: in no second-level cache
+  const Binding binding = bind(l.cell, r);
+  const std::unique_ptr<Relaxation> relaxation = Relaxation::make(l.cell, l.structure, 0, {});
+  ASSERT_TRUE(relaxation);
+  OneStage stage(l, binding.run, *relaxation);
+  int looks = 0;
+  const auto choice = [&](double step_ns, double look_ns, RelaxationChoice& by) {
+    looks = 0;
+    return by.choose(
+        stage, 1e-6, sizeof(float), [&] { return step_ns; }, [&] { return ++looks, look_ns; });
+  };
+  RelaxationChoice free, dear, slow;
+  const std::optional<StagePlan> relaxed = choice(1e12, 0, free);
+  ASSERT_TRUE(relaxed) << free.why_not();
+  EXPECT_EQ(relaxed->strategy, Strategy::Relaxation);
+  EXPECT_GT(free.worth(), 20);
+  EXPECT_EQ(looks, 1);
+  EXPECT_TRUE(choice(1e12, 0, free));
+  EXPECT_EQ(looks, 0) << "of a shape that is known";
+
+  EXPECT_FALSE(choice(1e12, 1e12, dear));
+  EXPECT_EQ(looks, 1);
+  EXPECT_EQ(dear.why_not(), "; relaxation would have to end after 0 iterations to be faster");
+  EXPECT_EQ(dear.worth(), 0);
+
+  EXPECT_FALSE(choice(0, 0, slow));
+  EXPECT_EQ(looks, 0);
+}
+
+// Iterations that are worth it are those of the whole run: who has few steps left may take more for them.
+TEST(Relaxation, EndsWhereItTakesMoreIterationsThanItIsWorth) {
+  AnalysedCell l = load("cell gain[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(U@h + x)\n}\n");
+  Binding binding = bind(l.cell, request(Dtype::F64, 400));
+  const std::unique_ptr<Relaxation> relaxation = Relaxation::make(l.cell, l.structure, 0, {.dtype = Dtype::F64});
+  ASSERT_TRUE(relaxation);
+  const auto outcome = [&](std::int64_t window, int worth) {
+    TimeWindow all;
+    cut_window(l.cell, binding.run, {}, 0, 400, all);
+    all.arrays.trajectories[0] = Array(Dtype::F64, {1200, 5});
+    return relaxation->run(all.arrays, {}, 1e-12, window, worth);
+  };
+  for (const std::int64_t window : {0, 100}) {
+    const StageOutcome whole = outcome(window, 0);
+    EXPECT_TRUE(whole.unconverged.empty());
+    const int needed = whole.report.iterations;
+    ASSERT_GT(needed, 10);
+    EXPECT_TRUE(outcome(window, 2 * needed).unconverged.empty());
+    const StageOutcome given_up = outcome(window, 5);
+    EXPECT_FALSE(given_up.unconverged.empty());
+    EXPECT_EQ(given_up.report.trace.size(), 4u) << "four iterations tell that it will take more than five";
+  }
+  // Nothing moves before the last quarter.
+  auto* const x = static_cast<double*>(binding.run.symbols[l.cell.find_symbol("x")].data());
+  for (std::int64_t s = 0; s < 3; ++s) std::fill_n(x + s * 400 * 5, 300 * 5, 0);
+  const int of_last = outcome(100, 0).report.iterations;
+  EXPECT_TRUE(outcome(100, of_last / 2).unconverged.empty());
+  EXPECT_FALSE(outcome(100, of_last / 6).unconverged.empty());
 }
 
 TEST(Relaxation, LeavesALinearScanOfAnLstm) {

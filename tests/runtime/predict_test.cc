@@ -38,5 +38,10 @@ TEST(IterationsWorth, CountsTheCheckAsAnIteration) {
   EXPECT_DOUBLE_EQ(iterations_worth({10, 0}), 0);
 }
 
+TEST(IterationsWorth, CountsTheLookAtAllSteps) {
+  EXPECT_DOUBLE_EQ(iterations_worth({110, 10, 50}), 5);
+  EXPECT_LT(iterations_worth({110, 10, 110}), 0);
+}
+
 }  // namespace
 }  // namespace cellc
