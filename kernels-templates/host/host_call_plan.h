@@ -24,10 +24,11 @@ static inline cellc_plan cellc_plan_of(const cellc_device_call* c, const cellc_s
 static inline void cellc_plan_stages(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int k, a, r, any = 0, any_sums;
+  int64_t channels;
   for (k = 0; k < cell->stage_count; ++k) {
     const cellc_stage_part* part = cell->stages + k;
     const cellc_stage* stage = part->plain.stage;
-    int64_t channels = 1;
+    channels = 1;
     for (a = 0; a < stage->channels; ++a) channels = cellc_times(channels, c->lengths[stage->channel_axes[a]]);
     w->plans[k] = cellc_plan_of(c, part, channels);
     if (stage->repeats) cellc_repeat_plan(w->plans + k);
@@ -44,7 +45,11 @@ static inline void cellc_plan_stages(cellc_device_call* c, cellc_work* w) {
   for (k = 0; k < cell->stage_count && c->outs_wanted && !any_sums; ++k) {
     const cellc_stage_part* part = cell->stages + k;
     if (!part->making_outs.stage) continue;
-    if (cellc_plans_outs(w->plans + k, part->plain.stage->scans && part->making_outs.stage->scans))
+    channels = 1;
+    for (a = 0; a < part->plain.stage->channels; ++a)
+      channels = cellc_times(channels, c->lengths[part->plain.stage->channel_axes[a]]);
+    if (cellc_plans_outs(w->plans + k, &c->device->facts, part->plain.stage->scans && part->making_outs.stage->scans,
+                         part->stands_alone, cellc_times(c->rows, channels)))
       w->sum_parts[k] = CELLC_MAKES_OUTS, any = 1;
   }
   c->reduced = 0;

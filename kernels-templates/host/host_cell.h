@@ -65,6 +65,7 @@ typedef struct cellc_stage_part {
   cellc_stage_facts facts;
   const int* states; /* by state: position; then -1 */
   cellc_lanes plain, summing, making_outs;
+  int stands_alone;           /* making_outs makes all outs of the cell, whose rows have 16 bits for that */
   const cellc_remade* remade; /* one after the other, where later stages read new values that are made again */
   const int* remade_states;   /* those, but for copies: positions; then -1 */
   int remade_count;

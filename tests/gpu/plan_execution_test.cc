@@ -58,18 +58,29 @@ TEST(PlanExecution, OutsAreMadeByLanesThatRunEachStepOnce) {
   struct Case {
     Strategy solver;
     bool checks, repairs, makes;
+    std::int64_t channels = CELLC_LEAST_SCANNED_OUTS;
+    bool narrow = false, alone = false;
   };
-  for (const Case& c : {Case{Strategy::Sequential, true, true, true}, Case{Strategy::Scan, true, true, true},
-                        Case{Strategy::Scan, false, false, true}, Case{Strategy::Scan, true, false, false},
-                        Case{Strategy::Shooting, true, true, false}}) {
+  for (const Case& c :
+       {Case{Strategy::Sequential, true, true, true}, Case{Strategy::Scan, true, true, true},
+        Case{Strategy::Scan, false, false, true}, Case{Strategy::Scan, true, false, false},
+        Case{Strategy::Shooting, true, true, false}, Case{Strategy::Sequential, true, true, true, 64},
+        Case{Strategy::Scan, true, true, false, 64}, Case{Strategy::Scan, true, true, true, 64, true, true},
+        Case{Strategy::Scan, true, true, false, 64, true, false}}) {
     ExecutionRequest r = p.request();
     r.on_device = true;
+    r.dtype = c.narrow ? Dtype::BF16 : Dtype::F32;
+    r.rows = 1;
+    r.card.multiprocessors = 1;
+    r.stages[0].shape.channels = c.channels;
+    r.stages[0].stands_alone = c.alone;
     r.solve.solver = c.solver;
     r.solve.check_scans = c.checks;
     r.solve.repair = c.repairs;
     r.stages[0].shape.carries = r.stages[0].scans_in_one_pass = r.stages[0].makes_outs = true;
     const ExecutionPlan plan = plan_execution(r);
-    EXPECT_EQ(plan.makes_outs[0], c.makes) << to_string(c.solver) << c.checks << c.repairs;
+    EXPECT_EQ(plan.makes_outs[0], c.makes) << to_string(c.solver) << c.checks << c.repairs << c.channels << c.narrow;
+    EXPECT_EQ(plan.storage, c.alone ? r.dtype : Dtype::F32);
     const bool left = !c.makes;
     EXPECT_EQ(plan.passes(p.staged, p.fused, true, with_outs, left).size(), c.makes ? 1u : 2u);
     EXPECT_EQ(plan.passes(p.staged, p.fused, false, with_outs, left).size(), 1u) << "outs that nobody wants";

@@ -182,6 +182,7 @@ TEST_P(SamePasses, OfEveryShape) {
                                      {std::vector<std::int64_t>(3, 20), false, false, false},
                                      {{64, 0, 97}, true, true},
                                      {{4096}},
+                                     {{70000, 70000}},
                                      {std::vector<std::int64_t>(512, 100)}};
   std::ptrdiff_t sums = 0;
   turns::Turn turn;

@@ -185,7 +185,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
   cellc::Accumulators<1> all;
   all.add(now);
   all.join(1);
-  all.leave(lanes, cellc::resolve(lanes, threadIdx.x), 0, 0);
+  all.leave(lanes, cellc::resolve(lanes, threadIdx.x), 0);
 }
 )"}},
     {"outer_sums.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(

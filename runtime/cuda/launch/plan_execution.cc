@@ -284,6 +284,17 @@ std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Str
   return std::nullopt;
 }
 
+namespace {
+
+bool makes_outs(const ExecutionRequest& r, std::size_t k, const cellc_plan& plan) {
+  const StageFacts& facts = r.stages[k];
+  const bool always = r.is_adjoint || (facts.stands_alone && r.dtype != arithmetic_of(r.dtype));
+  const cellc_facts card = host_facts(r.card);
+  return cellc_plans_outs(&plan, &card, facts.scans_in_one_pass, always, r.rows * facts.shape.channels);
+}
+
+}  // namespace
+
 ExecutionPlan plan_execution(const ExecutionRequest& r) {
   const std::size_t count = r.structure.stages.size();
   const SolveOptions& solve = r.solve;
@@ -346,8 +357,7 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
                         !r.staged.stages[k].remade.empty() && plan.storage == arithmetic_of(r.dtype);
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
       // Segments run steps more than once.
-      plan.makes_outs[k] =
-          r.stages[k].makes_outs && plan.sum_parts[k] == 0 && cellc_plans_outs(&numbers, r.stages[k].scans_in_one_pass);
+      plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 && makes_outs(r, k, numbers);
     }
   }
   const auto walks_whole = [&](std::size_t k) {

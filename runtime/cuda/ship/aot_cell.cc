@@ -99,6 +99,7 @@ class AotBuilder {
     with_outs_ = outs_of_lanes(staged, plan.runs_stepwise);
     if (!plan.runs_stepwise && keeps_bits(staged, *programs[0])) {
       running_ = request_.dtype;
+      stands_alone_ = true;
       programs.clear();
       plan = planned(staged, programs);
       plan.storage = running_;
@@ -114,6 +115,7 @@ class AotBuilder {
     for (const Pass& pass : plan.passes(staged, {}, true)) add(pass, staged, programs, plan);
     if (!plan.runs_stepwise) add_sums(staged, plan);
     if (!plan.runs_stepwise) add_outs(staged, plan);
+    if (stands_alone_) to_.stages[0].stands_alone = true;
     note_what_rows_read(staged, plan.runs_stepwise);
     add_defaults();
     cellc_cell& table = to_.cell_table_;
@@ -494,6 +496,7 @@ class AotBuilder {
   std::map<AxisId, std::int64_t> sizes_;
   AotSource source_;
   std::vector<std::optional<StageCells>> with_outs_;  ///< by stage, where its lanes can make outs
+  bool stands_alone_ = false;                         ///< those are all outs, and rows have 16 bits for that
   std::map<std::string, int> lanes_;                  ///< kinds of lanes that have kernels already: the first of these
   AotOutline outline_;
 };

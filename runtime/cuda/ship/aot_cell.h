@@ -65,6 +65,7 @@ struct AotStage {
   cellc_stage_facts facts{};
   std::vector<int> states;
   AotLanes plain, summing, making_outs;
+  bool stands_alone = false;
   std::deque<AotRemade> remade;
   std::vector<cellc_remade> remade_table;
   std::vector<int> remade_states;

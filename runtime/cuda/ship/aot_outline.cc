@@ -94,7 +94,8 @@ void AotOutline::finish(Dtype running, bool runs_stepwise, const GpuFacts& card)
   for (AotStage& s : to_.stages) {
     for (const AotRemade& r : s.remade) s.remade_table.push_back({r.made.derived, r.copies.data()});
     to_.parts.push_back({s.facts, s.states.data(), lanes(s.plain), lanes(s.summing), lanes(s.making_outs),
-                         s.remade_table.data(), s.remade_states.data(), static_cast<int>(s.remade_table.size())});
+                         s.stands_alone, s.remade_table.data(), s.remade_states.data(),
+                         static_cast<int>(s.remade_table.size())});
   }
   for (const AotReduced& r : to_.reduced) to_.reduced_table.push_back({r.parts.data(), r.after.derived});
   cellc_cell& t = to_.cell_table_;

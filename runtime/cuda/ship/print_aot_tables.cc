@@ -83,7 +83,8 @@ static_assert(fills<Table>({CELLC_AT(symbols),
 namespace part_table {
 using Table = cellc_stage_part;
 static_assert(fills<Table>({CELLC_AT(facts), CELLC_AT(states), CELLC_AT(plain), CELLC_AT(summing),
-                            CELLC_AT(making_outs), CELLC_AT(remade), CELLC_AT(remade_states), CELLC_AT(remade_count)}));
+                            CELLC_AT(making_outs), CELLC_AT(stands_alone), CELLC_AT(remade), CELLC_AT(remade_states),
+                            CELLC_AT(remade_count)}));
 }  // namespace part_table
 namespace remade_table {
 using Table = cellc_remade;
@@ -335,9 +336,9 @@ class TablePrinter {
     }
     const std::string remade = raw("cellc_remade", name + "_remade", passes),
                       values = list("int", name + "_remade_states", s.remade_states);
-    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {},\n   {},\n   {}, {}, {}}}", part.facts.exact,
+    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {},\n   {}, {},\n   {}, {}, {}}}", part.facts.exact,
                        part.facts.forgets, part.facts.remembers, part.facts.storage_bytes, states, plain, summing,
-                       making_outs, remade, values, part.remade_count);
+                       making_outs, part.stands_alone, remade, values, part.remade_count);
   }
 
   const AotCell& cell_;
