@@ -110,15 +110,16 @@ static inline int cellc_find_scan(const cellc_lanes* part, const cellc_facts* fa
 }
 
 /* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. Marks,
- * which are zeros again after each call, lie behind what any of them leaves: where is added to `marks`, if that is
- * given. */
+ * which are zeros again after each call, lie behind what any of them leaves, and those of lanes that make outs, which
+ * are numbers of calls, behind them: where this call's are is added to `marks`, if that is given. */
 static inline int64_t cellc_kept_bytes(const cellc_device_call* c, const cellc_work* w, int number, uint64_t* marks) {
   /* Lanes with sums walk, and keep nothing. */
   const cellc_lanes* const forms[2] = {&c->cell->stages[number].plain, &c->cell->stages[number].making_outs};
   const cellc_stage* stage = forms[0]->stage;
+  const int makes_outs = w->sum_parts[number] == CELLC_MAKES_OUTS;
   cellc_stage_run run;
   cellc_lane_axes axes;
-  int64_t most = 0, most_marks = 0;
+  int64_t most = 0, most_marks[2] = {0, 0};
   int k, f;
   memset(&run, 0, sizeof run);
   run.lengths = c->lengths;
@@ -132,10 +133,10 @@ static inline int64_t cellc_kept_bytes(const cellc_device_call* c, const cellc_w
       const cellc_scratch bytes = cellc_scratch_bytes(forms[f]->stage, &run, &axes, w->plans + number,
                                                       forms[f]->variants + k, c->cell->control_bytes);
       most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
-      most_marks = cellc_most(most_marks, (int64_t)bytes.marks);
+      most_marks[f] = cellc_most(most_marks[f], (int64_t)bytes.marks);
     }
-  if (marks) *marks += (uint64_t)cellc_align(most);
-  return cellc_align(most) + cellc_align(most_marks);
+  if (marks) *marks += (uint64_t)(cellc_align(most) + (makes_outs ? cellc_align(most_marks[0]) : 0));
+  return cellc_align(most) + cellc_align(most_marks[0]) + cellc_align(most_marks[1]);
 }
 
 /* Memory for the sums of a stage, part after part, behind those of the stages before it. */

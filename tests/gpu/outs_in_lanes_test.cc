@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
 #include "runtime/data/bind.h"
+#include "tests/gpu/aot_on_device.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
 #include "tests/main/turns.h"
@@ -85,33 +90,57 @@ CELLC_ONE_IN(3, "CudaLanes/OutsInLanes");
 
 // A large factor that meets what is left of it: what composed maps round is a large number where the state is none.
 // Rows and outs of those chains, and of no others, are made again.
-TEST(OutsInLanesAfterAScan, AreMadeAgainWhereAStartWasOff) {
-  constexpr std::int64_t kChannels = 32, kSteps = 1200;
-  const SourceText source("test.cell",
-                          "cell grows[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n  out y = 2*h' - h\n}\n");
+class OutsInLanesAfterAScan : public testing::Test {
+ protected:
+  static constexpr std::int64_t kChannels = 32, kSteps = 1200;
+
+  OutsInLanesAfterAScan() {
+    oracle::Random random(7);
+    for (std::int64_t c = 0; c < kChannels; ++c) {
+      float h = 0;  // products by powers of two are exact, so that this is every kernel's
+      for (std::int64_t t = 0; t < kSteps; ++t) {
+        const bool meets = c % 8 == 3 && t % 600 == 150,
+                   stays = c % 8 == 3 && t % 600 > 150 && t % 600 < 400;  // over several tiles
+        const float factor = meets   ? 0x1p50f
+                             : stays ? 1.0f
+                                     : 0.5f,
+                    term = meets ? -factor * h : static_cast<float>(random.uniform(stays ? -1 : 1, stays ? 1 : 2));
+        factors.set(t * kChannels + c, factor);
+        terms.set(t * kChannels + c, term);
+        const float next = factor * h + term;
+        rows.push_back(next);
+        outs.push_back(2 * next - h);
+        h = next;
+      }
+    }
+  }
+  /// What is wrong with rows, or with outs; null: they are not wanted. `within`: of rows, whose steps may each be off.
+  std::string wrong(const std::function<double(std::int64_t)>& h, const std::function<double(std::int64_t)>& y,
+                    double within = 1e-5) const {
+    for (std::int64_t c = 0; c < kChannels; ++c)
+      for (std::int64_t t = 0; t < kSteps; ++t) {
+        const auto at = static_cast<std::size_t>(c * kSteps + t);
+        const std::int64_t place = t * kChannels + c;
+        if (!(std::abs(h(place) - rows[at]) <= within)) return fmt::format("h[{}] of channel {}", t, c);
+        if (y && !(std::abs(y(place) - outs[at]) <= 2 * within)) return fmt::format("y[{}] of channel {}", t, c);
+      }
+    return "";
+  }
+
+  const SourceText source{"test.cell",
+                          "cell grows[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n  out y = 2*h' - h\n}\n"};
   const File tree = oracle::parse_or_throw(source);
-  const LoweredCell cell(source, tree, tree.cells[0]);
+  const LoweredCell cell{source, tree, tree.cells[0]};
   Device device = open_device(1);  // on which a scan of so many entries makes outs
+  Array factors{Dtype::F32, {kSteps, kChannels}}, terms{Dtype::F32, {kSteps, kChannels}};
+  std::vector<float> rows, outs;  ///< by channel and step
+};
+
+TEST_F(OutsInLanesAfterAScan, AreMadeAgainWhereAStartWasOff) {
   CudaSolver solver(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source);
   BoundRun run;
   run.offsets = {0, kSteps};
   run.sizes[cell.graph.header[0]] = kChannels;
-  Array factors(Dtype::F32, {kSteps, kChannels}), terms(Dtype::F32, {kSteps, kChannels});
-  oracle::Random random(7);
-  for (std::int64_t c = 0; c < kChannels; ++c) {
-    float h = 0;  // products by powers of two are exact, so that this is every kernel's
-    for (std::int64_t t = 0; t < kSteps; ++t) {
-      const bool meets = c % 8 == 3 && t % 600 == 150,
-                 stays = c % 8 == 3 && t % 600 > 150 && t % 600 < 400;  // over several tiles
-      const float factor = meets   ? 0x1p50f
-                           : stays ? 1.0f
-                                   : 0.5f,
-                  term = meets ? -factor * h : static_cast<float>(random.uniform(stays ? -1 : 1, stays ? 1 : 2));
-      factors.set(t * kChannels + c, factor);
-      terms.set(t * kChannels + c, term);
-      h = factor * h + term;
-    }
-  }
   for (const Symbol& symbol : cell.graph.symbols) {
     run.symbols.push_back(symbol.name == "a"   ? factors
                           : symbol.name == "x" ? terms
@@ -126,15 +155,61 @@ TEST(OutsInLanesAfterAScan, AreMadeAgainWhereAStartWasOff) {
   EXPECT_TRUE(report.converged);
   ASSERT_EQ(report.stages[0].plan.strategy, Strategy::Scan) << report.stages[0].plan.reason;
   EXPECT_GT(report.repaired, 0);
-  for (std::int64_t c = 0; c < kChannels; ++c) {
-    float h = 0;
-    for (std::int64_t t = 0; t < kSteps; ++t) {
-      const float next =
-          static_cast<float>(factors.get(t * kChannels + c)) * h + static_cast<float>(terms.get(t * kChannels + c));
-      ASSERT_NEAR(output.states[0].get(t * kChannels + c), next, 1e-5) << "channel " << c << ", step " << t;
-      ASSERT_NEAR(output.outs[0].get(t * kChannels + c), 2 * next - h, 2e-5) << "channel " << c << ", step " << t;
-      h = next;
-    }
+  EXPECT_EQ(wrong([&](std::int64_t i) { return output.states[0].get(i); },
+                  [&](std::int64_t i) { return output.outs[0].get(i); }),
+            "");
+}
+
+// Both forms of the lanes keep what they have learned in one workspace, and mark what was off there in ways of their
+// own.
+TEST_F(OutsInLanesAfterAScan, ShareAWorkspaceThatIsKept) {
+  ShipRequest request;
+  request.lengths[cell.graph.header[0]] = kChannels;
+  request.card = device.gpu->facts();
+  request.prefix = "shipped";
+  request.solver = Strategy::Scan;
+  const AotCell shipped(cell.graph, cell.structure, request);
+  AotOnDevice program(*device.gpu, shipped);
+  program.trusts = true;
+  std::vector<GpuBuffer> buffers;
+  const auto room = [&](const Array* from) {
+    buffers.emplace_back(*device.gpu, static_cast<std::size_t>(kSteps * kChannels) * 4);
+    if (from) device.gpu->copy_in(buffers.back().address(), from->data(), buffers.back().bytes(), 0);
+    return buffers.back().address();
+  };
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped.layout().words));
+  std::size_t of_out = 0;
+  GpuAddress h = 0, y = 0;
+  int inputs = 0;
+  for (const CallField& f : shipped.layout().fields) {
+    std::uint64_t& word = arrays[static_cast<std::size_t>(f.word)];
+    if (f.kind == FieldKind::Input) word = room(inputs++ == 0 ? &factors : &terms);
+    if (f.kind == FieldKind::State) word = h = room(nullptr);
+    if (f.kind == FieldKind::Out) word = y = room(nullptr), of_out = static_cast<std::size_t>(f.word);
+  }
+  std::vector<std::uint64_t> lengths{1, kSteps, 0, 0, 0, 0};
+  std::int64_t bytes = 0;
+  ASSERT_EQ(program.workspace(lengths.data(), nullptr, &bytes), 0);
+  const GpuBuffer workspace(*device.gpu, static_cast<std::size_t>(bytes));
+  for (int call = 0; call < 6; ++call) {
+    const bool makes_outs = call % 2 == 0;
+    lengths[5] = call > 0;  // keep
+    arrays[of_out] = makes_outs ? y : 0;
+    for (const GpuAddress to : {h, y}) device.gpu->zero(to, static_cast<std::size_t>(kSteps * kChannels) * 4, 0);
+    ASSERT_EQ(program.forward(lengths.data(), arrays.data(), workspace.address(), bytes, 0), 0);
+    EXPECT_EQ(std::any_of(program.launched.begin(), program.launched.end(),
+                          [&](int k) {
+                            return shipped.kernels[static_cast<std::size_t>(k)].find("rewalk") != std::string::npos;
+                          }),
+              makes_outs);
+    std::vector<float> found_h(kSteps * kChannels), found_y(kSteps * kChannels);
+    device.gpu->copy_out(found_h.data(), h, found_h.size() * 4, 0);
+    device.gpu->copy_out(found_y.data(), y, found_y.size() * 4, 0);
+    const auto of = [](const std::vector<float>& from) {
+      return [&from](std::int64_t i) { return static_cast<double>(from[static_cast<std::size_t>(i)]); };
+    };
+    // Rows that are mended where they stand are so to the tolerance, step by step.
+    EXPECT_EQ(makes_outs ? wrong(of(found_h), of(found_y)) : wrong(of(found_h), nullptr, 1e-3), "") << "call " << call;
   }
 }
 
