@@ -52,20 +52,10 @@ std::string table_text(const std::string& name, const char* argument, const std:
       argument, joined(entries, separator), argument);
 }
 
-/// How many of the entries are of the first updates.
-std::size_t entries_of_updates(const CellGraph& cell, std::size_t updates, const std::vector<SymbolEntry>& entries) {
-  std::set<int> of;
-  for (std::size_t u = 0; u < cell.updates.size() && u < updates; ++u) of.insert(cell.updates[u].symbol);
-  const auto is_of = [&](const SymbolEntry& e) { return of.contains(e.symbol); };
-  return static_cast<std::size_t>(std::count_if(entries.begin(), entries.end(), is_of));
-}
-
 class LaneWriter {
  public:
   LaneWriter(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options, const TransitionCell* transitions)
-      : cell_(cell), lane_(lane), options_(options), own_updates_(options.own_updates) {
-    // Of clips and Möbius maps the only state.
-    if (transitions) own_updates_ = std::max<std::size_t>(transitions->position.size(), 1);
+      : cell_(cell), lane_(lane), options_(options) {
     ScalarizeOptions scalar;
     scalar.sizes = options.sizes;
     scalar.f64 = options.storage == Storage::F64;
@@ -82,9 +72,8 @@ class LaneWriter {
   CudaLaneCode run() {
     code_.states = scalar_.states;
     collect_reads();
+    count_uses();
     name_values();
-    expressions_.measure(code_.states, entries_of_updates(cell_, own_updates_, code_.states), keeps_its_name_);
-    uses_ = expressions_.uses();
     write_lists();
     if (holds()) write_hold();
     write_step();
@@ -147,13 +136,19 @@ class LaneWriter {
         place_.erase(e);
   }
 
+  void count_uses() {
+    uses_.assign(scalar_.scalars.size(), 0);
+    for (const Scalar& s : scalar_.scalars)
+      for (int k = 0; k < s.arity; ++k) ++uses_[static_cast<std::size_t>(s.args[k])];
+    for (int n : scalar_.next) ++uses_[static_cast<std::size_t>(n)];
+  }
+
   // Names ----------------------------------------------------------------------------------------
 
   /// Statements take the names of the cell as written. Its values are found again by their place in the
   /// source, which passes keep; what several names or several values share is left unnamed.
   void name_values() {
     wanted_.resize(scalar_.scalars.size());
-    keeps_its_name_.assign(scalar_.scalars.size(), false);
     if (!options_.written) return;
     struct Found {
       std::string name;
@@ -186,9 +181,7 @@ class LaneWriter {
       const Scalar& s = scalar_.scalars[i];
       if (s.node == kNoNode || s.arity == 0) continue;
       const auto it = names.find({cell_.graph[s.node].op, s.span.offset, s.span.length});
-      if (it == names.end() || cell_.graph[s.node].args.empty()) continue;
-      keeps_its_name_[i] = it->second.always;
-      if (!it->second.clear) continue;
+      if (it == names.end() || !it->second.clear || cell_.graph[s.node].args.empty()) continue;
       std::string name = it->second.name;
       for (std::int64_t p : s.position) name += "_" + std::to_string(p);
       wanted_[i] = {name, it->second.always};
@@ -284,7 +277,7 @@ class LaneWriter {
 
   /// Of the values that are wanted. `steps`: what is held is there.
   void write_statements(const std::vector<bool>& wanted, bool steps) {
-    expressions_.begin(!steps);
+    expressions_.begin(!steps, code_.states);
     taken_.clear();
     std::size_t held = kept_;
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
@@ -295,7 +288,6 @@ class LaneWriter {
         continue;
       }
       std::string text = expressions_.write(static_cast<int>(i));
-      if (uses_[i] == 0 && !held_.is_held[i]) continue;  // sums have it fused
       const bool leaf = s.arity == 0;
       const bool apart = uses_[i] > 1 || wanted_[i].always || text.size() > kWidest;
       if (!leaf && apart && !ends_a_step(i)) {
@@ -340,7 +332,6 @@ class LaneWriter {
   const CellGraph& cell_;
   const AxisId lane_;
   const CudaLaneOptions& options_;
-  std::size_t own_updates_;
   ScalarizedCell scalar_;
   CudaLaneCode code_;
   std::map<SymbolEntry, std::string> place_, place_before_;  ///< in a step, and in hold()
@@ -351,8 +342,7 @@ class LaneWriter {
     std::string name;     ///< empty: a number
     bool always = false;  ///< a statement of its own even if read once
   };
-  std::vector<Wanted> wanted_;        // by scalar
-  std::vector<bool> keeps_its_name_;  ///< by scalar: the cell names it, whether or not the text can
+  std::vector<Wanted> wanted_;  // by scalar
   LaneExpressions expressions_{cell_,   lane_, options_.storage,
                                scalar_, held_, [this](const SymbolEntry& e) { return read(e); }};
   std::set<std::string> taken_;

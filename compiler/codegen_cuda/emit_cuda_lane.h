@@ -25,8 +25,6 @@ struct CudaLaneOptions {
   /// Listed whether or not the step reads them: those of another step of the same unit, by that one's symbols. This
   /// cell may have states of those numbers.
   std::vector<SymbolEntry> inputs;
-  /// So many updates are the stage's own, whose bits are those of a step without the others (outs made by lanes).
-  std::size_t own_updates = SIZE_MAX;
 };
 
 struct CudaLaneCode {

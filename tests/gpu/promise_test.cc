@@ -93,15 +93,6 @@ TEST(Promise, HoldsForCellsOfItsOwn) {
   EXPECT_EQ(counts.calls, 2);
 }
 
-// Kernels of one cell share the formula of a step, and must share its roundings: whether a product and its sum are one.
-TEST(Promise, HoldsWhereLastBitsCount) {
-  Device device = open_device();
-  generate::try_seeds(
-      generate::Seeds(3), amplifying_cell,
-      [&](const std::string& text, std::uint64_t seed, bool) { return failure(device, text, seed, nullptr); },
-      "test_gpu --gtest_filter='Promise.HoldsWhereLast*'", [](const std::string& why) { ADD_FAILURE() << why; });
-}
-
 /// Cells of two to four stages, all but the last scanned, each of which reads new values of earlier ones and makes up
 /// to ten thousand times as much of them: bends, jumps, and sums that are scanned in turn.
 std::string fed_cell(std::uint64_t seed) {

@@ -90,7 +90,6 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
   options.sizes = sizes;
   options.source = source_;
   options.written = &cell_;
-  options.own_updates = stage_.states.size();
   try {
     const std::int64_t entries = block(sizes);
     if (entries > kLargestBlock)
