@@ -319,10 +319,11 @@ std::string NestEmitter::row_pointer(NestSlotKind kind, int id) {
 
 /// Entries from a step of an input to the one before it, where the row's scope has them.
 std::string NestEmitter::step_back(int id) {
-  const std::string name = base_name(NestSlotKind::InputStride, id) + "_back";
+  // By the field's name, which is one in C and nobody else's: symbols of derived cells have dots.
+  const std::string stride = slot(NestSlotKind::InputStride, id), name = stride.substr(stride.find('.') + 1) + "_back";
   if (row_numbers_.insert(name).second)
     row_lines_ += fmt::format("{}const long long {} = cellc::step_back(a.frame, {});\n",
-                              std::string(2 * row_depth_, ' '), name, slot(NestSlotKind::InputStride, id));
+                              std::string(2 * row_depth_, ' '), name, stride);
   return name;
 }
 

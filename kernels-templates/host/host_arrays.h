@@ -199,7 +199,7 @@ typedef struct cellc_work {
   uint64_t* finals;  /* by position */
   uint64_t* remade;  /* by position: new values that were made again; 0: they are read where the state's rows are */
   cellc_plan* plans; /* by stage */
-  int* sum_parts;    /* by stage: of each sum that its lanes make; 0: they make none */
+  int* sum_parts;    /* by stage: of each sum that its lanes make, or CELLC_MAKES_OUTS; 0: they make none */
   uint64_t* sums;    /* parts of sums, as `after` numbers them */
   /* For one part of the cell. */
   cellc_nest_array* part;

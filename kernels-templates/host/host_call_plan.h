@@ -77,7 +77,8 @@ static inline int cellc_reads_rows(const cellc_source* sources, int count, int u
   return 0;
 }
 
-/* Lanes that walk, and whole steps, leave a state unwritten that the caller does not want, if nothing else reads it. */
+/* Lanes that walk or make outs, and whole steps, leave a state unwritten that the caller does not want, if nothing else
+ * reads it. */
 static inline int cellc_needs_no_rows(const cellc_device_call* c, const cellc_work* w, int update) {
   const cellc_cell* cell = c->cell;
   const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;

@@ -132,7 +132,9 @@ struct ScanTile {
   const Stored* last_input[kShiftedInputs ? kInputs : 1];  // by shifted input: of the last step
   Sharers sharers[kShares ? kInputs : 1];
   Stored* row_base[kRowStates];  // null: not written
-  unsigned long long* words;     // of the chain's first tile and the thread's channel
+  static constexpr bool kMeasures = kRewalks && !kStaged;
+  Real seen[kCarried];        // where rows are not on chip: the largest of some that the thread has made
+  unsigned long long* words;  // of the chain's first tile and the thread's channel
 
   CELLC_DEVICE ScanTile(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes), shared(shared) {
     thread = threadIdx.x % kWarp;
@@ -408,6 +410,7 @@ struct ScanTile {
   /// The largest of some of the thread's rows, which it has made.
   CELLC_DEVICE Real largest_own(int e) const {
     constexpr int kEvery = kScanSteps / 8 > 0 ? kScanSteps / 8 : 1;
+    if constexpr (kMeasures) return seen[e];
     Real size = 0;
     if (!kStaged && !row_base[e]) return size;
     CELLC_UNROLL(1)
@@ -458,10 +461,9 @@ struct ScanTile {
            static_cast<long long>(chain) * scan.tiles * kScanChannels + channel;
   }
   CELLC_DEVICE bool mark(int chain, int of_tile, int of_warp) const {
-    if constexpr (kRewalks) {
-      // Of a start that is off because the tile before ended elsewhere it is that one's end that is right.
-      atomicExch(marks_of(chain) + static_cast<long long>(tile) * kScanChannels, call);
-    } else {
+    // Of a start that is off because the tile before ended elsewhere it is that one's end that is right.
+    if constexpr (kRewalks) atomicExch(marks_of(chain) + static_cast<long long>(tile) * kScanChannels, call);
+    if constexpr (!kRewalks) {
       CELLC_UNROLL()
       for (int e = 0; e < kRowStates; ++e)
         if (!row_base[e]) return false;  // nobody can tell
@@ -551,6 +553,24 @@ struct ScanTile {
       all.add(0, state);
     }
   };
+  /// And how large some of them are, where nobody need have written them.
+  template <class Rows>
+  struct Measuring {
+    Rows rows;
+    Real (&seen)[kCarried];
+    CELLC_DEVICE void batch(int k, const Real (&states)[kBatch][Step::kStates]) {
+      rows.batch(k, states);
+      one_of(states[kBatch - 1]);
+    }
+    CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
+      rows.one(k, state);
+      one_of(state);
+    }
+    CELLC_DEVICE void one_of(const Real (&state)[Step::kStates]) {
+      CELLC_UNROLL()
+      for (int e = 0; e < kCarried; ++e) seen[e] = larger(seen[e], finite_size(state[e]));
+    }
+  };
   /// Runs the thread's steps from `state`, which ends where they do. `warp_number`: of the warp's steps among all of
   /// its sequence, for the part that it leaves of what is added up.
   template <class Rows>
@@ -563,13 +583,20 @@ struct ScanTile {
       Real now[Step::kStates];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) now[e] = e < kCarried ? state[e < kCarried ? e : 0] : Real(0);
+      CELLC_UNROLL()
+      for (int e = 0; e < kCarried; ++e) seen[e] = 0;
       if constexpr (kAccumulated > 0) {
         Accumulators<1> all;
-        sweep<Step>(param, uniforms, now, Summing<Rows>{rows, all});
+        if constexpr (kMeasures)
+          sweep<Step>(param, uniforms, now, Measuring<Summing<Rows>>{{rows, all}, seen});
+        else
+          sweep<Step>(param, uniforms, now, Summing<Rows>{rows, all});
         all.join(kScanChannels);
         if (part == 0 && real)
           all.leave_part(lanes, lane[0], 0,
                          (static_cast<long long>(lane[0].sequence) * scan.tiles) * warps + warp_number);
+      } else if constexpr (kMeasures) {
+        sweep<Step>(param, uniforms, now, Measuring<Rows>{rows, seen});
       } else {
         sweep<Step>(param, uniforms, now, rows);
       }

@@ -241,8 +241,9 @@ TEST(BackwardScan, WhatIsOffIsWalkedAndMadeAgain) {
     for (std::int64_t i = 0; i < want.symbols[s].count(); ++i)
       if (param)
         EXPECT_NEAR(found.symbols[s].get(i), want.symbols[s].get(i), 1e-5 * std::abs(want.symbols[s].get(i)) + 1e-6);
-      else
-        ASSERT_EQ(found.symbols[s].get(i), want.symbols[s].get(i)) << cell.symbols[s].name << "[" << i << "]";
+      else  // tiles are walked until a step from either state is the same, which the states then need not be
+        ASSERT_NEAR(found.symbols[s].get(i), want.symbols[s].get(i), 2.5e-7 * std::abs(want.symbols[s].get(i)) + 1e-9)
+            << cell.symbols[s].name << "[" << i << "]";
   }
 }
 

@@ -213,5 +213,52 @@ TEST_F(OutsInLanesAfterAScan, ShareAWorkspaceThatIsKept) {
   }
 }
 
+// Sizes that starts are judged by are those of what lanes have made, whether it is written or not.
+TEST(OutsInLanesOfShippedCode, HaveTheSameBitsWithoutStates) {
+  constexpr std::int64_t kChannels = 32, kSteps = 1200;
+  const SourceText source("test.cell",
+                          "cell pool[d] {\n  state c[d]\n  input z[d], f[d]\n  c' = f*c + (1 - f)*z\n"
+                          "  out h = z*c'\n}\n");
+  const File tree = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, tree, tree.cells[0]);
+  Device device = open_device(1);
+  ShipRequest request;
+  request.lengths[cell.graph.header[0]] = kChannels;
+  request.card = device.gpu->facts();
+  request.prefix = "shipped";
+  const AotCell shipped(cell.graph, cell.structure, request);
+  AotOnDevice program(*device.gpu, shipped);
+  program.trusts = true;
+  std::vector<std::uint64_t> lengths{1, kSteps, 0, 0, 0, 0};
+  std::int64_t bytes = 0;
+  ASSERT_EQ(program.workspace(lengths.data(), nullptr, &bytes), 0);
+  const GpuBuffer workspace(*device.gpu, static_cast<std::size_t>(bytes));
+  for (std::uint64_t seed = 1; seed < 13; ++seed) {
+    oracle::Random random(seed);
+    std::vector<GpuBuffer> buffers;
+    std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped.layout().words));
+    std::size_t of_state = 0;
+    GpuAddress y = 0;
+    for (const CallField& f : shipped.layout().fields) {
+      if (f.kind != FieldKind::Input && f.kind != FieldKind::State && f.kind != FieldKind::Out) continue;
+      std::vector<float> some(kSteps * kChannels);
+      for (float& number : some) number = static_cast<float>(random.uniform(-1.6, 1.6));
+      buffers.emplace_back(*device.gpu, some.size() * 4);
+      device.gpu->copy_in(buffers.back().address(), some.data(), some.size() * 4, 0);
+      arrays[static_cast<std::size_t>(f.word)] = buffers.back().address();
+      if (f.kind == FieldKind::State) of_state = static_cast<std::size_t>(f.word);
+      if (f.kind == FieldKind::Out) y = buffers.back().address();
+    }
+    std::vector<float> outs[2];
+    for (std::vector<float>& found : outs) {
+      ASSERT_EQ(program.forward(lengths.data(), arrays.data(), workspace.address(), bytes, 0), 0);
+      found.resize(kSteps * kChannels);
+      device.gpu->copy_out(found.data(), y, found.size() * 4, 0);
+      arrays[of_state] = 0;
+    }
+    EXPECT_EQ(outs[0], outs[1]) << "seed " << seed;
+  }
+}
+
 }  // namespace
 }  // namespace cellc

@@ -206,6 +206,11 @@ void CudaSolver::Impl::replace_plans(const char* why) {
   for (std::size_t k = 0; k < execution.stages.size(); ++k) {
     if (execution.stages[k].plan.strategy != Strategy::Scan || cellc::refusal(asked, k, Strategy::Shooting)) continue;
     scans = true;
+    if (execution.makes_outs[k]) {  // segments make none
+      execution.stages[k] = {};
+      execution.stages[k].plan.reason = fmt::format("{}, so run step by step", why);
+      continue;
+    }
     execution.stages[k] =
         forced_cuda_plan(structure.stages[k], asked.stages[k].shape, asked.card, Strategy::Shooting, solve);
     execution.stages[k].plan.reason = fmt::format("{}, so cut into segments whose boundaries are checked", why);

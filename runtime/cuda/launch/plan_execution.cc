@@ -342,7 +342,9 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     }
     CudaPlan& stage = plan.stages.back();
     // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
-    stage.checks = (!r.on_device && plan.storage != arithmetic_of(r.dtype)) || solve.check_scans;
+    const bool narrow = plan.storage != arithmetic_of(r.dtype) ||
+                        (r.stages[k].stands_alone && !r.is_adjoint && r.dtype != arithmetic_of(r.dtype));
+    stage.checks = (!r.on_device && narrow) || solve.check_scans;
     if (r.on_device && k + 1 < count && !plan.runs_stepwise && r.rows > 0 &&
         !leaves_no_residual(r.structure.stages[k], r.stages[k], stage))
       stage = sequential_for(
@@ -377,8 +379,6 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
       r.dtype != arithmetic_of(r.dtype)) {
     plan.storage = r.dtype;
     plan.walks_alone = r.stages[0].makes_sum_outs;
-    // Nobody looks at whole steps of such rows.
-    plan.stages[0].checks = plan.stages[0].checks || !r.on_device;
   }
   return plan;
 }

@@ -128,8 +128,9 @@ struct ExecutionPlan {
 bool stands_alone(const CellGraph& cell, const StageCells& with_outs);
 /// Of a cell of one stage, whose facts are there: what follows from that for them.
 void stand_alone(ExecutionRequest& request, const StageCells& with_outs);
-/// Whether whatever `auto` may choose for the stage goes over each step once, so that its lanes always make their outs:
-/// a scan in a single pass, or a walk.
+/// Whether what `auto` chooses for the stage goes over each step once, so that its lanes make their outs whatever the
+/// shape: a scan in a single pass, or a walk. Not for data of which scans have been seen to walk much: those are cut,
+/// and rows are f32 from then on.
 bool is_never_cut(const Stage& stage, const StageFacts& facts);
 
 /// Updates of a stage whose new values later stages read as they were made again, but for copies that lag.

@@ -414,8 +414,11 @@ class AotBuilder {
       if (!with_outs_[k]) continue;
       programs[k] = program_with_outs(staged, k);
       stages[k].may_make = !programs[k]->refusal(sizes_);
-      stages[k].may_leave = std::any_of(to_.stages[k].plain.variants.begin(), to_.stages[k].plain.variants.end(),
-                                        [](const cellc_variant& v) { return v.kernel == CELLC_SEGMENTED; });
+      // Segments do, and scans of few entries.
+      stages[k].may_leave = std::any_of(
+          to_.stages[k].plain.variants.begin(), to_.stages[k].plain.variants.end(), [&](const cellc_variant& v) {
+            return v.kernel == CELLC_SEGMENTED || (v.kernel == CELLC_SCAN && !stands_alone_);
+          });
     }
     for (const std::vector<int>& way : ways_of_making_outs(stages)) {
       std::vector<int> made;
