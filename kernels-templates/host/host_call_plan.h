@@ -19,8 +19,9 @@ static inline cellc_plan cellc_plan_of(const cellc_device_call* c, const cellc_s
   }
 }
 
-/* How stages are run, all of them before any: the outs are made from sums where lanes make those. The same decisions
- * as a run's (runtime/cuda/launch/plan_execution.cc), on arrays that nobody looks at afterwards. */
+/* How stages are run, all of them before any: the outs are made from sums where lanes make those, and not where lanes
+ * make them. The same decisions as a run's (runtime/cuda/launch/plan_execution.cc), on arrays that nobody looks at
+ * afterwards. */
 static inline void cellc_plan_stages(cellc_device_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int k, a, r, any = 0, any_sums;

@@ -194,7 +194,8 @@ static inline cellc_variant cellc_rewalk_variant(const cellc_stage* stage, const
 /* The launch --------------------------------------------------------------------------------------------- */
 
 /* Bytes of each part. control, sent and words begin as zeros, together; what they hold afterwards serves the
- * next run. marks begin as zeros, and are zeros again after each run. */
+ * next run. marks begin as zeros, and are zeros again after each run, but where lanes make outs:
+ * there they are numbers of runs. */
 static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const cellc_stage_run* run,
                                                 const cellc_lane_axes* axes, const cellc_plan* plan,
                                                 const cellc_variant* v, int64_t control_bytes) {

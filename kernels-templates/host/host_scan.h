@@ -270,7 +270,8 @@ static inline int64_t cellc_scan_word_bytes(const cellc_stage* stage, const cell
              : cellc_scan_chains(run, axes, v) * cellc_scan_tiles(stage, run, v) *
                    (cellc_carried_states(stage) + stage->map_numbers) * (stage->real_bytes / 4) * v->channels * 8;
 }
-/* Bytes of what scan_repair.cuh marks: a word for each chain, and one for each channel of each tile. */
+/* Bytes of what is marked for scan_repair.cuh or scan_rewalk.cuh: a word for each chain, and one for each channel of
+ * each tile. */
 static inline int64_t cellc_scan_mark_bytes(const cellc_stage* stage, const cellc_stage_run* run,
                                             const cellc_lane_axes* axes, const cellc_variant* v) {
   return !v->checks ? 0 : cellc_scan_chains(run, axes, v) * (1 + cellc_scan_tiles(stage, run, v) * v->channels) * 4;
