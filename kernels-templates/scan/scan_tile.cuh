@@ -21,7 +21,7 @@ struct Scan {
       words;        ///< [group of channels of a sequence][tile][word][channel]; zeroed with `control`, and only with it
   unsigned* marks;  ///< what scan_repair.cuh keeps: zeros to begin with, and whatever happens as many to the next call;
                     ///< or numbers of calls (kRewalks)
-  Real tolerance;              ///< of a step's residual, over |h| and the largest |h| before, as far as that is known
+  Real tolerance;   ///< of a step's residual, over |h| and the largest |h| before, as far as that is known
   Real ground[Step::kStates];  ///< what is tolerated besides, over the tolerance: a size that every row has
   int tiles;                   ///< of the longest sequence
   int groups;                  ///< of channels of a sequence

@@ -260,5 +260,81 @@ TEST(OutsInLanesOfShippedCode, HaveTheSameBitsWithoutStates) {
   }
 }
 
+/// The same in arithmetic of `Number`: what is wrong with rows, outs or finals, or with how it ran.
+template <class Number>
+std::string wrong_of(Dtype dtype, std::int64_t channels, const std::vector<std::int64_t>& lengths, bool reverse,
+                     Number factor_that_meets, double within) {
+  const SourceText source("test.cell",
+                          "cell grows[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n  out y = 2*h' - h\n}\n");
+  const File tree = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, tree, tree.cells[0]);
+  Device device = open_device(1);
+  CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
+  BoundRun run;
+  run.offsets = {0};
+  for (const std::int64_t n : lengths) run.offsets.push_back(run.offsets.back() + n);
+  run.reverse = reverse;
+  run.sizes[cell.graph.header[0]] = channels;
+  const std::int64_t all = run.offsets.back(), sequences = static_cast<std::int64_t>(lengths.size());
+  Array factors(dtype, {all, channels}), terms(dtype, {all, channels}), starts(dtype, {sequences, channels});
+  std::vector<Number> rows(static_cast<std::size_t>(all * channels)), outs(rows.size());
+  std::vector<Number> finals(static_cast<std::size_t>(sequences * channels));
+  oracle::Random random(7);
+  for (std::int64_t s = 0; s < sequences; ++s)
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const auto of = static_cast<std::size_t>(s);
+      Number h = static_cast<Number>(0.25) * static_cast<Number>(c + 1);
+      starts.set(s * channels + c, h);
+      for (std::int64_t t = 0; t < lengths[of]; ++t) {
+        const std::int64_t row = reverse ? run.offsets[of + 1] - 1 - t : run.offsets[of] + t, at = row * channels + c;
+        const bool on = (c + s) % 3 == 0, meets = on && t % 600 == 150, stays = on && t % 600 > 150 && t % 600 < 400;
+        const Number factor = meets ? factor_that_meets : static_cast<Number>(stays ? 1 : 0.5),
+                     term = meets ? -factor * h : static_cast<Number>(random.uniform(stays ? -1 : 1, stays ? 1 : 2));
+        factors.set(at, factor);
+        terms.set(at, term);
+        const Number next = factor * h + term;
+        rows[static_cast<std::size_t>(at)] = next;
+        outs[static_cast<std::size_t>(at)] = 2 * next - h;
+        h = next;
+      }
+      finals[static_cast<std::size_t>(s * channels + c)] = h;
+    }
+  for (const Symbol& symbol : cell.graph.symbols) {
+    run.symbols.push_back(symbol.name == "a" ? factors : symbol.name == "x" ? terms : starts);
+    run.histories.emplace_back();
+  }
+  SolveOptions options;
+  options.solver = Strategy::Scan;
+  SolveReport report;
+  const RunOutput output = solver.run(run, options, report);
+  if (!report.converged) return "did not converge";
+  if (report.stages[0].plan.strategy != Strategy::Scan) return report.stages[0].plan.reason;
+  if (report.repaired == 0) return "nothing was off";
+  const auto apart = [](const Array& found, const std::vector<Number>& wanted) {
+    double most = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      most = std::max(most, std::abs(found.get(static_cast<std::int64_t>(i)) - static_cast<double>(wanted[i])));
+    return most;
+  };
+  const double of_rows = apart(output.states[0], rows), of_outs = apart(output.outs[0], outs),
+               of_finals = apart(output.finals[0], finals);
+  return of_rows <= within && of_outs <= 3 * within && of_finals <= within
+             ? ""
+             : fmt::format("rows are {}, outs {}, finals {} off", of_rows, of_outs, of_finals);
+}
+
+// Groups that are full, and such as are not; time in chunks of 16 bytes; sequences of none, of one step and of many;
+// numbers of two words. Each of as many entries as a scan of this card makes outs of.
+TEST(OutsInLanesOfMarkedTiles, AreRightInEveryShape) {
+  const auto several = [](std::int64_t need) {
+    return std::vector<std::int64_t>{0, need / 2, 1, need / 3, 0, need / 5, 700};
+  };
+  EXPECT_EQ(wrong_of<double>(Dtype::F64, 32, {1100}, false, 0x1p80, 1e-9), "");
+  EXPECT_EQ(wrong_of<double>(Dtype::F64, 7, several(4800), true, 0x1p80, 1e-9), "");
+  EXPECT_EQ(wrong_of<float>(Dtype::F32, 40, several(900), true, 0x1p50F, 1e-4), "");
+  EXPECT_EQ(wrong_of<float>(Dtype::F32, 1, {33000}, true, 0x1p50F, 1e-4), "");
+  EXPECT_EQ(wrong_of<double>(Dtype::F64, 2, several(16500), false, 0x1p80, 1e-9), "");
+}
+
 }  // namespace
 }  // namespace cellc
