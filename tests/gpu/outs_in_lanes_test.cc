@@ -92,7 +92,10 @@ CELLC_ONE_IN(3, "CudaLanes/OutsInLanes");
 // Rows and outs of those chains, and of no others, are made again.
 class OutsInLanesAfterAScan : public testing::Test {
  protected:
-  static constexpr std::int64_t kChannels = 32, kSteps = 1200;
+  static constexpr std::int64_t kSteps = 1200;
+  Device device = open_device(1);
+  /// So many that a scan of this card makes outs.
+  const std::int64_t kChannels = 32 * device.gpu->facts().multiprocessors;
 
   OutsInLanesAfterAScan() {
     oracle::Random random(7);
@@ -131,7 +134,6 @@ class OutsInLanesAfterAScan : public testing::Test {
                           "cell grows[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n  out y = 2*h' - h\n}\n"};
   const File tree = oracle::parse_or_throw(source);
   const LoweredCell cell{source, tree, tree.cells[0]};
-  Device device = open_device(1);  // on which a scan of so many entries makes outs
   Array factors{Dtype::F32, {kSteps, kChannels}}, terms{Dtype::F32, {kSteps, kChannels}};
   std::vector<float> rows, outs;  ///< by channel and step
 };
@@ -202,7 +204,7 @@ TEST_F(OutsInLanesAfterAScan, ShareAWorkspaceThatIsKept) {
                             return shipped.kernels[static_cast<std::size_t>(k)].find("rewalk") != std::string::npos;
                           }),
               makes_outs);
-    std::vector<float> found_h(kSteps * kChannels), found_y(kSteps * kChannels);
+    std::vector<float> found_h(static_cast<std::size_t>(kSteps * kChannels)), found_y(found_h.size());
     device.gpu->copy_out(found_h.data(), h, found_h.size() * 4, 0);
     device.gpu->copy_out(found_y.data(), y, found_y.size() * 4, 0);
     const auto of = [](const std::vector<float>& from) {
@@ -326,13 +328,14 @@ std::string wrong_of(Dtype dtype, std::int64_t channels, const std::vector<std::
 // Groups that are full, and such as are not; time in chunks of 16 bytes; sequences of none, of one step and of many;
 // numbers of two words. Each of as many entries as a scan of this card makes outs of.
 TEST(OutsInLanesOfMarkedTiles, AreRightInEveryShape) {
-  const auto several = [](std::int64_t need) {
-    return std::vector<std::int64_t>{0, need / 2, 1, need / 3, 0, need / 5, 700};
+  const std::int64_t each = open_device(1).gpu->facts().multiprocessors;
+  const auto several = [&](std::int64_t need) {
+    return std::vector<std::int64_t>{0, each * need / 2, 1, each * need / 3, 0, each * need / 5, 700};
   };
-  EXPECT_EQ(wrong_of<double>(Dtype::F64, 32, {1100}, false, 0x1p80, 1e-9), "");
+  EXPECT_EQ(wrong_of<double>(Dtype::F64, 32, {1100 * each}, false, 0x1p80, 1e-9), "");
   EXPECT_EQ(wrong_of<double>(Dtype::F64, 7, several(4800), true, 0x1p80, 1e-9), "");
   EXPECT_EQ(wrong_of<float>(Dtype::F32, 40, several(900), true, 0x1p50F, 1e-4), "");
-  EXPECT_EQ(wrong_of<float>(Dtype::F32, 1, {33000}, true, 0x1p50F, 1e-4), "");
+  EXPECT_EQ(wrong_of<float>(Dtype::F32, 1, {33000 * each}, true, 0x1p50F, 1e-4), "");
   EXPECT_EQ(wrong_of<double>(Dtype::F64, 2, several(16500), false, 0x1p80, 1e-9), "");
 }
 
