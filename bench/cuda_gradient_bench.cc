@@ -182,7 +182,7 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
     once.launch(0);
     gpu.synchronize(0);
   }
-  options.products = derivative_products(products, dtype);
+  options.products = gradient_products(products, dtype);
   AdjointOf of;
   of.states.assign(cell.cell.updates.size(), work.of_states);
   of.outs.assign(cell.cell.outs.size(), true);

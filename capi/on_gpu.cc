@@ -108,7 +108,8 @@ std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const Dire
                                               const SolveOptions& given) {
   SolveOptions solve;  // what pins the forward run says nothing of another cell; tolerances hold for both
   solve.tolerance = given.tolerance;
-  solve.products = derivative_products(given.products, dtype_);
+  solve.products = std::is_same_v<Plan, AdjointPlan> ? gradient_products(given.products, dtype_)
+                                                     : tangent_products(given.products, dtype_);
   return kept(&plan, shape, wish_of(solve), [&] {
     return std::make_shared<CallPool>(*gpu_, [this, shape, solve, &call, &plan] {
       return viewed(

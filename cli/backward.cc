@@ -31,13 +31,14 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
     };
     if (!r.gpu) return run(RecomputeBackward(cell, r.loaded.structure, *report.adjoint, r.compile), solve);
     SolveOptions on_gpu = solve;
-    on_gpu.products = again.products = derivative_products(solve.products, r.binding.dtype);
+    on_gpu.products = gradient_products(solve.products, r.binding.dtype);
+    again.products = tangent_products(solve.products, r.binding.dtype);  // forward, of rows of f32
     RecomputeOnGpu backward(*r.gpu, cell, r.loaded.structure, *report.adjoint, r.binding.dtype, r.compile.derive);
     run(backward, on_gpu);
     report.device_bytes = backward.device_bytes();
   };
   const auto take = [&](auto&& backward, SolveOptions solve) {
-    solve.products = derivative_products(solve.products, r.binding.dtype);
+    solve.products = gradient_products(solve.products, r.binding.dtype);
     gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
     report.run_ms = backward.run_ms();
   };

@@ -29,7 +29,7 @@ TangentReport run_tangent(const RunOptions& options, Tangents direction, const F
   const BoundRun bound = report.tangent->bind(r.binding.run, r.output, direction, arithmetic);
   RunOutput found;
   run_following(r, "--tangent-solver", options.tangent_solver, {}, report.solve, [&](SolveOptions solve) {
-    solve.products = derivative_products(solve.products, r.binding.dtype);
+    solve.products = tangent_products(solve.products, r.binding.dtype);
     const CellGraph& of = report.tangent->cell();
     if (r.gpu) {
       CudaSolver solver(*r.gpu, of, report.tangent->structure(), arithmetic, nullptr, r.compile.derive);

@@ -29,6 +29,15 @@ struct LaggedRows {
   long long entries, lag, along, depth;
 };
 
+/// Numbers times a power of two (scaled_cotangents.cuh).
+struct ScaledCotangents {
+  const void* from;
+  void* to;  ///< may be `from`
+  long long count;
+  unsigned int* found;  ///< [3]: bits of the largest |cotangent|; whether a cotangent, and a gradient, is no number
+  long long inverse;    ///< back to what the caller's cotangents give
+};
+
 // Of step_sums.cuh, which the host plans its grids by.
 constexpr int kColumnThreads = 32, kRowThreads = 8;  ///< of a block of columns
 constexpr int kSumTile = 64, kSumDepth = 16;         ///< of products: entries of the result either way; rows at once

@@ -23,11 +23,9 @@ double default_tolerance(Dtype dtype) {
 }
 
 namespace {
-constexpr std::pair<Products, const char*> kProducts[] = {{Products::F32, "f32"},
-                                                          {Products::Tf32x3, "3xtf32"},
-                                                          {Products::Tf32, "tf32"},
-                                                          {Products::Bf16, "bf16"},
-                                                          {Products::Storage, "storage"}};
+constexpr std::pair<Products, const char*> kProducts[] = {{Products::F32, "f32"},   {Products::Tf32x3, "3xtf32"},
+                                                          {Products::Tf32, "tf32"}, {Products::Bf16, "bf16"},
+                                                          {Products::F16, "f16"},   {Products::Storage, "storage"}};
 }
 
 const char* to_string(Products products) {
@@ -36,21 +34,28 @@ const char* to_string(Products products) {
   return "?";
 }
 
-Products derivative_products(Products products, Dtype storage) {
+Products gradient_products(Products products, Dtype storage) {
   if (products != Products::Storage || size_of(storage) != 2) return products;
-  return storage == Dtype::BF16 ? Products::Bf16 : Products::Tf32;
+  return storage == Dtype::BF16 ? Products::Bf16 : Products::F16;
+}
+
+Products tangent_products(Products products, Dtype storage) {
+  const Products found = gradient_products(products, storage);
+  return found == Products::F16 ? Products::Tf32 : found;
 }
 
 std::optional<Products> products_named(const std::string& name) {
   for (const auto& [known, text] : kProducts)
-    if (name == text) return known;
+    if (name == text && known != Products::F16) return known;
   return std::nullopt;
 }
 
 std::string products_names() {
   std::string names;
-  for (const auto& [known, name] : kProducts)
+  for (const auto& [known, name] : kProducts) {
+    if (known == Products::F16) continue;
     names += std::string(names.empty() ? "" : known == Products::Storage ? " or " : ", ") + name;
+  }
   return names;
 }
 

@@ -25,14 +25,16 @@ enum class Products : std::uint8_t {
   Tf32x3,   ///< tensor cores, each factor as two numbers of 11 bits: errors like those of f32
   Tf32,     ///< tensor cores, factors of 11 bits: some 5e-4 of a product
   Bf16,     ///< tensor cores, factors of 8 bits and the range of f32: some 4e-3 of a product
+  F16,      ///< the same with factors of 11 bits and the range of f16: of gradients alone, which are scaled for it
   Storage,  ///< factors rounded to the storage type, where that has 16 bits; else as F32
 };
 const char* to_string(Products products);
 std::optional<Products> products_named(const std::string& name);
 std::string products_names();  ///< "f32, 3xtf32, ... or storage"
-/// What runs of derivatives, whose arrays are f32, multiply in: where `storage` is bf16 its factors, where it is f16
-/// TF32's, which have as many bits: gradients leave the range of f16.
-Products derivative_products(Products products, Dtype storage);
+/// What `storage` stands for in runs of derivatives, whose arrays are f32: the factors that `storage` has where these
+/// are gradients; of tangents, which nobody scales into the range of f16, TF32's instead, which have as many bits.
+Products gradient_products(Products products, Dtype storage);
+Products tangent_products(Products products, Dtype storage);
 
 /// Whether products over all steps run by the instructions of sm_90a, where a card has them (product_wgmma.cuh).
 enum class WideProducts : std::uint8_t {

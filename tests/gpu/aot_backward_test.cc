@@ -298,6 +298,37 @@ TEST(ShippedGradientsOf, AStartHasWhatItsHistoryWouldHave) {
     }
 }
 
+/// Factors of f16 would lose what is far below the least normal number of that type: nothing scales it there.
+TEST(ShippedGradientsOf, F16KeepsSmallCotangents) {
+  const AnalysedCell analysed = analyse_text(SourceText(
+      "test.cell", "cell c[d, m=24] {\n  state h[d]\n  input x[m]\n  param W[d,m]\n  h' = 0.5*h + W@x\n}\n"));
+  EmulatorOptions quick;
+  quick.optimisation = 0;
+  const auto gpu = open_emulator(quick);
+  BackwardTrial trial(analysed.cell, {{0, 21}, false, 16}, Dtype::F16);
+  for (auto* arrays : {&trial.cotangents.states, &trial.cotangents.finals})
+    for (Array& a : *arrays) {
+      Array small(Dtype::F32, a.shape());
+      for (std::int64_t i = 0; i < a.count(); ++i) small.set(i, a.get(i) * 0x1p-30);
+      a = small;
+    }
+  std::vector<Array> found[2];
+  for (int exact = 0; exact < 2; ++exact) {
+    ShipRequest request;
+    request.card = gpu->facts();
+    request.prefix = "shipped";
+    request.dtype = Dtype::F16;
+    request.factors = exact ? ProductFactors::Real : ProductFactors::F16;
+    const AotCell forward(analysed.cell, analysed.structure, request);
+    const AotBackward backward(analysed.cell, forward, request);
+    BackwardOnDevice program(*gpu, analysed.cell, backward, Dtype::F16);
+    found[exact] = program.run(analysed.cell, trial, {});
+  }
+  for (std::size_t f = 0; f < found[0].size(); ++f)
+    for (std::int64_t i = 0; i < found[0][f].count(); ++i)
+      ASSERT_NEAR(found[0][f].get(i), found[1][f].get(i), 0x1p-30 * 0.02);
+}
+
 /// Tiles of an adjoint's scan wait for the state before them, as a run's do.
 TEST(ShippedGradientsOf, AnyOrderOfBlocksHaveTheSameBits) {
   // Factors near 1: maps over a tile are not the same whatever they start from.

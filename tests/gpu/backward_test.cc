@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "compiler/front_end.h"
@@ -109,10 +110,10 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
 // What `--products storage` of a bf16 cell stands for: as near as factors of 8 bits are, and no nearer, so they are
 // used.
 TEST(BackwardProducts, OfBf16AreThoseOfItsStorage) {
-  EXPECT_EQ(derivative_products(Products::Storage, Dtype::BF16), Products::Bf16);
-  EXPECT_EQ(derivative_products(Products::Storage, Dtype::F16), Products::Tf32);
-  EXPECT_EQ(derivative_products(Products::Storage, Dtype::F32), Products::Storage);
-  EXPECT_EQ(derivative_products(Products::Tf32, Dtype::BF16), Products::Tf32);
+  EXPECT_EQ(gradient_products(Products::Storage, Dtype::BF16), Products::Bf16);
+  EXPECT_EQ(tangent_products(Products::Storage, Dtype::BF16), Products::Bf16);
+  EXPECT_EQ(gradient_products(Products::Storage, Dtype::F32), Products::Storage);
+  EXPECT_EQ(gradient_products(Products::Tf32, Dtype::BF16), Products::Tf32);
   const AnalysedCell analysed = analyse_text(SourceText("test.cell", gradient_cells()[7].text));
   const CellGraph& cell = analysed.cell;
   Device device = open_device();
@@ -135,6 +136,94 @@ TEST(BackwardProducts, OfBf16AreThoseOfItsStorage) {
       }
     EXPECT_LT(furthest, 0.05);
     EXPECT_GT(furthest, 1e-5);
+  }
+}
+
+Cotangents with_each(const Cotangents& of, const std::function<double(double)>& made) {
+  Cotangents result = of;
+  for (auto* arrays : {&result.states, &result.finals, &result.outs})
+    for (Array& a : *arrays) {
+      if (!a.data()) continue;
+      Array copy(a.dtype(), a.shape());  // an array shares its numbers with what it was made from
+      for (std::int64_t i = 0; i < a.count(); ++i) copy.set(i, made(a.get(i)));
+      a = copy;
+    }
+  return result;
+}
+
+/// The largest error of gradients that are `scale` times what is expected, over the largest number of each array.
+double error_of(const Gradients& found, const Gradients& expected, double scale) {
+  double furthest = 0;
+  for (std::size_t s = 0; s < expected.symbols.size(); ++s) {
+    double most = 0, error = 0;
+    for (std::int64_t i = 0; i < expected.symbols[s].count(); ++i) {
+      const double want = expected.symbols[s].get(i), far = std::abs(found.symbols[s].get(i) / scale - want);
+      most = std::max(most, std::abs(want));
+      error = std::max(error, std::isnan(far) ? std::numeric_limits<double>::infinity() : far);
+    }
+    if (most > 0) furthest = std::max(furthest, error / most);
+  }
+  return furthest;
+}
+
+// Gradients of a mean are far below what f16 holds, and those of a sum of squares may be far above it: as they are,
+// products would be zeros and infinities.
+TEST(BackwardProducts, OfF16AreScaledIntoItsRange) {
+  EXPECT_EQ(gradient_products(Products::Storage, Dtype::F16), Products::F16);
+  EXPECT_EQ(tangent_products(Products::Storage, Dtype::F16), Products::Tf32);
+  EXPECT_FALSE(products_named("f16"));
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", gradient_cells()[7].text));
+  const CellGraph& cell = analysed.cell;
+  Device device = open_device();
+  const BackwardTrial trial(cell, {{0, 9, 18}, false, 19});
+  const AdjointRun adjoint(cell, results_with(trial.cotangents));
+  const Gradients expected = trial.expected(adjoint);
+  for (const Strategy solver : {Strategy::Persistent, Strategy::Auto})
+    for (const double scale : {0x1p-60, 1.0, 0x1p60}) {
+      const Cotangents cotangents = with_each(trial.cotangents, [&](double value) { return value * scale; });
+      BackwardOnGpu backward(*device.gpu, cell, adjoint, Dtype::F32);
+      SolveOptions options;
+      options.solver = solver;
+      if (solver == Strategy::Persistent) options.persistent = {2, 2, 256, PersistentWish::Exchange::Cluster};
+      options.products = Products::F16;
+      SolveReport report;
+      const double error =
+          error_of(backward.run(trial.run, trial.output, cotangents, options, report), expected, scale);
+      EXPECT_LT(error, 4e-3) << to_string(solver) << " " << scale;
+      EXPECT_GT(error, 1e-6) << to_string(solver) << " " << scale;  // they are of f16
+      EXPECT_EQ(report.stages[0].plan.reason.find("no numbers"), std::string::npos);
+    }
+}
+
+// An adjoint that grows by more than f16 holds. Products over all steps make again what is not finite, but blocks that
+// tell each other numbers of 16 bits have nothing to make it of: then all is made again, with the range of f32. Where
+// cotangents are no numbers nothing is.
+TEST(BackwardProducts, OfF16ThatLeaveItsRangeAreMadeAgain) {
+  const char* const kMixes = "cell c[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = U@h + x\n}\n";
+  const char* const kDoesNotMix =
+      "cell c[d, m=64] {\n  state h[d]\n  input x[m]\n  param W[d,m]\n  h' = 3*h + W@x\n}\n";
+  for (const char* text : {kMixes, kDoesNotMix}) {
+    const bool mixes = text == kMixes;
+    const AnalysedCell analysed = analyse_text(SourceText("test.cell", text));
+    const CellGraph& cell = analysed.cell;
+    Device device = open_device();
+    const BackwardTrial trial(cell, {{0, mixes ? 16 : 40}, false, 64});
+    const AdjointRun adjoint(cell, results_with(trial.cotangents));
+    const Gradients expected = trial.expected(adjoint);
+    BackwardOnGpu backward(*device.gpu, cell, adjoint, Dtype::F32);
+    SolveOptions options;
+    options.products = Products::F16;
+    if (mixes) {
+      options.solver = Strategy::Persistent;
+      options.persistent = {2, 2, 256, PersistentWish::Exchange::Group};
+    }
+    SolveReport report;
+    const Gradients found = backward.run(trial.run, trial.output, trial.cotangents, options, report);
+    EXPECT_LT(error_of(found, expected, 1), 4e-3);
+    EXPECT_EQ(report.stages[0].plan.reason.find("no numbers") != std::string::npos, mixes);
+    const Cotangents none = with_each(trial.cotangents, [](double) { return std::nan(""); });
+    backward.run(trial.run, trial.output, none, options, report);
+    EXPECT_EQ(report.stages[0].plan.reason.find("no numbers"), std::string::npos);
   }
 }
 

@@ -63,6 +63,12 @@ const std::map<std::string, Use> kUses = {
     {"shifted_rows.cuh", {{"gradient_arguments.cuh", "shifted_rows.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::PreviousRows p) { cellc::previous_rows(p); }
 )"}},
+    {"scaled_cotangents.cuh", {{"gradient_arguments.cuh", "scaled_cotangents.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScaledCotangents p) {
+  cellc::largest_cotangent(p);
+  cellc::scale_cotangents(p);
+}
+)"}},
     {"step_sums.cuh", {{"gradient_arguments.cuh", "step_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) { cellc::finish_sums(s); }
 )"}},

@@ -14,6 +14,8 @@ namespace {
 
 void* pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
 
+constexpr int kFoundWords = 3;  ///< of scaled_cotangents.cuh
+
 }  // namespace
 
 BackwardOnGpu::BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& adjoint, Dtype arithmetic,
@@ -74,6 +76,7 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
   if (of_adjoint.solver == Strategy::Relaxation && !waits) of_adjoint.solver = Strategy::Auto;
   solver_.prepare(run, of_adjoint, waits, unrelaxed);
   kernels_.multiply_in(product_factors(options.products, kernels_.real()));
+  scales_ = kernels_.factors() == ProductFactors::F16;
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
   uniform_ = true;
@@ -81,6 +84,28 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
     uniform_ = uniform_ && forward.offsets[s + 1] - forward.offsets[s] == forward.offsets[1] - forward.offsets[0];
   sums_.clear();
   for (const ParamGradient& param : adjoint_.adjoint().params) sums_.emplace_back(param.products.size());
+}
+
+/// Of a symbol's gradient.
+std::int64_t BackwardOnGpu::gradient_entries(const Symbol& symbol) const {
+  const std::int64_t first = symbol.kind == SymbolKind::Param   ? 1
+                             : symbol.kind == SymbolKind::Input ? shape_.offsets.back()
+                                                                : static_cast<std::int64_t>(shape_.offsets.size()) - 1;
+  return first * entries(symbol.axes);
+}
+std::int64_t BackwardOnGpu::history_entries(std::size_t symbol) const {
+  return (static_cast<std::int64_t>(shape_.offsets.size()) - 1) * shape_.histories[symbol].shape()[1] *
+         entries(cell_.symbols[symbol].axes);
+}
+
+/// Those that nobody brings memory for.
+void BackwardOnGpu::reserve_gradients() {
+  for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
+    if (!placed_.gradients[s] && cell_.symbols[s].line_of < 0)
+      placed_.gradients[s] = reserve(gradients_[s], gradient_entries(cell_.symbols[s]));
+    if (s < shape_.histories.size() && shape_.histories[s].shape().size() > 1 && !placed_.history_gradients[s])
+      placed_.history_gradients[s] = reserve(history_gradients_[s], history_entries(s));
+  }
 }
 
 void BackwardOnGpu::place(const BackwardArrays& arrays) {
@@ -92,22 +117,14 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
   shifted_.resize(adjoint.symbols.size());
   in_place_.assign(adjoint.symbols.size(), false);
   starts_.resize(cell_.updates.size());
+  scaled_.clear();
+  scaled_buffers_.resize(adjoint.symbols.size());
   outs_.resize(adjoint.outs.size());
   gradients_.resize(cell_.symbols.size());
   history_gradients_.resize(cell_.symbols.size());
   placed_.gradients.resize(cell_.symbols.size());
   placed_.history_gradients.resize(cell_.symbols.size());
-  for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
-    const Symbol& symbol = cell_.symbols[s];
-    const std::int64_t first = symbol.kind == SymbolKind::Param   ? 1
-                               : symbol.kind == SymbolKind::Input ? rows
-                                                                  : sequences;
-    if (!placed_.gradients[s] && symbol.line_of < 0)
-      placed_.gradients[s] = reserve(gradients_[s], first * entries(symbol.axes));
-    if (s < shape_.histories.size() && shape_.histories[s].shape().size() > 1 && !placed_.history_gradients[s])
-      placed_.history_gradients[s] =
-          reserve(history_gradients_[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
-  }
+  reserve_gradients();
 
   DeviceArrays device;
   device.inputs.resize(adjoint.symbols.size());
@@ -140,13 +157,13 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
         device.inputs[s] = as_rows(reserve(shifted_[s], rows * row));
         break;
       case ArraySource::Kind::Cotangent:
-        device.inputs[s] = as_rows(arrays.states[id]);
+        device.inputs[s] = as_rows(cotangent(s, arrays.states[id], rows * row));
         break;
       case ArraySource::Kind::OutCotangent:
-        device.inputs[s] = as_rows(arrays.outs[id]);
+        device.inputs[s] = as_rows(cotangent(s, arrays.outs[id], rows * row));
         break;
       case ArraySource::Kind::Adjoint:
-        device.values[s] = id < arrays.finals.size() ? arrays.finals[id] : 0;
+        device.values[s] = id < arrays.finals.size() ? cotangent(s, arrays.finals[id], sequences * row) : 0;
         if (!device.values[s]) {
           device.values[s] = reserve(starts_[id], sequences * row);
           if (sequences * row > 0)
@@ -181,6 +198,48 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
   placed_starts_.assign(device.values.begin(), device.values.begin() + static_cast<std::ptrdiff_t>(starts_.size()));
   placed_inputs_.clear();
   for (const PlacedRows& r : device.inputs) placed_inputs_.push_back(r.data);
+}
+
+/// Where a cotangent lies as the adjoint reads it.
+GpuAddress BackwardOnGpu::cotangent(std::size_t symbol, GpuAddress data, std::int64_t count) {
+  if (!scales_ || !data) return data;
+  const GpuAddress to = reserve(scaled_buffers_[symbol], count);
+  scaled_.push_back({data, to, count});
+  return to;
+}
+
+void BackwardOnGpu::scale(const char* kernel, GpuAddress from, GpuAddress to, std::int64_t count, bool inverse,
+                          GpuStream stream) {
+  ScaledCotangents p{pointer(from), pointer(to), count, reinterpret_cast<unsigned int*>(found_.address()), inverse};
+  kernels_.launch_each(kernel, count, &p, stream);
+}
+
+void BackwardOnGpu::scale_cotangents(GpuStream stream) {
+  if (!scales_) return;
+  if (!found_.address()) found_ = GpuBuffer(gpu_, kFoundWords * sizeof(std::uint32_t));
+  gpu_.zero(found_.address(), found_.bytes(), stream);
+  for (const Scaled& s : scaled_) scale("cellc_largest_cotangent", s.from, s.from, s.count, false, stream);
+  for (const Scaled& s : scaled_) scale("cellc_scale_cotangents", s.from, s.to, s.count, false, stream);
+}
+
+/// All gradients are linear in the cotangents, and each is written before this.
+void BackwardOnGpu::scale_gradients(GpuStream stream) {
+  if (!scales_) return;
+  const auto back = [&](GpuAddress at, std::int64_t count) {
+    scale("cellc_scale_cotangents", at, at, count, true, stream);
+  };
+  for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
+    if (placed_.gradients[s]) back(placed_.gradients[s], gradient_entries(cell_.symbols[s]));
+    if (placed_.history_gradients[s]) back(placed_.history_gradients[s], history_entries(s));
+  }
+}
+
+/// Whether gradients are no numbers though all cotangents were: the adjoint grew by more than f16 holds, most likely.
+bool BackwardOnGpu::left_the_range(GpuStream stream) {
+  if (!scales_) return false;
+  std::uint32_t found[kFoundWords];
+  gpu_.copy_out(found, found_.address(), sizeof found, stream);
+  return found[2] != 0 && found[1] == 0;
 }
 
 /// Nobody but lanes reads the states before each step: then these are the trajectory's rows, read one step later.
@@ -268,6 +327,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
   const std::size_t size = size_of(kernels_.real());
   const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
   shift_rows(stream);
+  scale_cotangents(stream);
   // What sums add to, and what nothing flows into.
   std::vector<bool> written(cell_.symbols.size());
   for (const StateUpdate& u : cell_.updates) written[static_cast<std::size_t>(u.symbol)] = true;
@@ -280,8 +340,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
     const Symbol& symbol = cell_.symbols[s];
     if (symbol.kind == SymbolKind::Param && rows > 0 && assigned_by_sum(static_cast<int>(s))) continue;
     if (!written[s]) clear(placed_.gradients[s], (symbol.kind == SymbolKind::Param ? 1 : rows) * entries(symbol.axes));
-    if (placed_.history_gradients[s])
-      clear(placed_.history_gradients[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
+    if (placed_.history_gradients[s]) clear(placed_.history_gradients[s], history_entries(s));
   }
   if (rows > 0) {
     solver_.launch(stream);
@@ -296,6 +355,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
   if (rows > 0) sum_over_steps(stream);
   add_lagged(stream);  // behind the sums, which may read what it adds to
   add_under_way(stream);
+  scale_gradients(stream);
 }
 
 /// The first sum of a param's gradient that reaches all of its entries need not find zeros.
@@ -393,6 +453,17 @@ Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, c
 
 void BackwardOnGpu::settle(SolveReport& report) {
   solver_.report(report, 0);
+  if (left_the_range(0)) {
+    BoundRun shape = shape_;
+    SolveOptions wider = options_;
+    wider.products = Products::Tf32;
+    prepare(shape, wider, true, "");
+    place(BackwardArrays(placed_));
+    launch(0);
+    solver_.report(report, 0);
+    for (StageReport& stage : report.stages)
+      stage.plan.reason += "; products by TF32, as by those of f16 gradients were no numbers";
+  }
   if (!solver_.relaxes()) return;
   solver_.look_at_whole_steps(report, 0);
   if (report.converged || !options_.repair || options_.fixed_iterations) return;

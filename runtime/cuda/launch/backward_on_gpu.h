@@ -64,6 +64,14 @@ class BackwardOnGpu {
   void sum_over_steps(GpuStream stream);
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   GpuAddress reserve(GpuBuffer& buffer, std::int64_t count);
+  std::int64_t gradient_entries(const Symbol& symbol) const;
+  std::int64_t history_entries(std::size_t symbol) const;
+  void reserve_gradients();
+  GpuAddress cotangent(std::size_t symbol, GpuAddress data, std::int64_t count);
+  void scale(const char* kernel, GpuAddress from, GpuAddress to, std::int64_t count, bool inverse, GpuStream stream);
+  void scale_cotangents(GpuStream stream);
+  void scale_gradients(GpuStream stream);
+  bool left_the_range(GpuStream stream);
   RowsOfRun rows_of_run() const;
   LaggedRows lagged(std::size_t number) const;  ///< its shape, without arrays
   void shift_rows(GpuStream stream);
@@ -79,6 +87,14 @@ class BackwardOnGpu {
   BoundRun shape_;  ///< of the forward run
   SolveOptions options_;
   bool uniform_ = true;
+  bool scales_ = false;  ///< products are of f16, so cotangents are scaled into its range
+  struct Scaled {
+    GpuAddress from, to;
+    std::int64_t count;
+  };
+  std::vector<Scaled> scaled_;             ///< cotangents
+  std::vector<GpuBuffer> scaled_buffers_;  ///< by symbol of the adjoint
+  GpuBuffer found_;                        ///< words of scaled_cotangents.cuh
   BackwardArrays placed_;
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
   std::vector<bool> in_place_;  ///< by symbol of the adjoint: the trajectory itself is read, one step later

@@ -104,6 +104,8 @@ ProductFactors product_factors(Products products, Dtype storage) {
       return ProductFactors::Tf32;
     case Products::Bf16:
       return storage == Dtype::F64 ? ProductFactors::Real : ProductFactors::BF16;
+    case Products::F16:
+      return storage == Dtype::F64 ? ProductFactors::Real : ProductFactors::F16;
     case Products::Storage:
       return storage == Dtype::BF16  ? ProductFactors::BF16
              : storage == Dtype::F16 ? ProductFactors::F16

@@ -36,7 +36,8 @@ void GradientKernels::launch(const char* kernel, GpuDim grid, unsigned block, st
     std::string text = storage_macro(real_);
     const ProductTemplate product = product_template(factors_, real_);
     text += product.macro;
-    std::vector<const char*> parts{"preamble.cuh", "gradient_arguments.cuh", "shifted_rows.cuh", "step_sums.cuh"};
+    std::vector<const char*> parts{"preamble.cuh", "gradient_arguments.cuh", "shifted_rows.cuh",
+                                   "scaled_cotangents.cuh", "step_sums.cuh"};
     if (product.row_bytes > 0)
       parts.insert(parts.end(), {"tensor_parts.cuh", "tensor_tile.cuh", "step_sums_tensor.cuh"});
     for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}\n", part, kernel_template(part));

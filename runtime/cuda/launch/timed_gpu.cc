@@ -90,7 +90,7 @@ class TimedBackwardGpu : public TimedCell {
   }
   double time(const SolveOptions& asked, int calls, SolveReport& report) override {
     SolveOptions options = asked;
-    options.products = derivative_products(asked.products, dtype_);
+    options.products = gradient_products(asked.products, dtype_);
     backward_.upload(run_, output_, cotangents_, options);
     for (int i = 0; i < 2; ++i) {
       backward_.launch(0);

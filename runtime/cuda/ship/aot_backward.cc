@@ -30,6 +30,8 @@ AotBackward::AotBackward(const CellGraph& whole, const AotCell& forward, const S
   layout_ = backward_layout(fixed_, adjoint_, false);
   request_.prefix += "_backward";
   request_.dtype = arithmetic_of(request.dtype);
+  // Nothing scales cotangents into the range of f16 there (runtime/cuda/launch/backward_on_gpu does).
+  if (request_.factors == ProductFactors::F16) request_.factors = ProductFactors::Tf32;
   // What is asked for is the forward call's; but who wants steps one by one wants them here, too.
   if (request.solver != Strategy::Sequential) request_.solver = Strategy::Auto;
   request_.with_sums = true;
