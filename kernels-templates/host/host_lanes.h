@@ -340,6 +340,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   int s, a, list, i;
   const int lists[6] = {stage->step_states,       stage->step_inputs,       stage->step_params,
                         stage->transition_states, stage->transition_inputs, stage->transition_params};
+  if (v->kernel == CELLC_SCAN || v->rewalks) tolerance *= stage->scan_slack;
   out.bytes = (unsigned char*)room;
   out.size = 0;
   for (i = 0; v->shifted && i < stage->step_inputs; ++i)

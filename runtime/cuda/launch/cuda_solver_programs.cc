@@ -58,7 +58,10 @@ void CudaSolver::Impl::use_storage(Dtype storage) {
 void CudaSolver::Impl::repeat_scans() {
   for (auto* programs : {&stages, &making_outs})
     for (auto& program : *programs)
-      if (program) program->repeat_bits(repeats());
+      if (program) {
+        program->repeat_bits(repeats());
+        program->loosen_scans(outs_in_lanes && !solve.tolerance);  // who names a tolerance means it
+      }
 }
 
 void CudaSolver::Impl::forget_nests() {

@@ -127,6 +127,7 @@ struct TransitionRule {
   c.tables = stage_tables(cell_, stage_, c.step, c.step_with_transition, storage_);
   c.tables.stage.has_transition = c.has_transition;
   c.tables.stage.repeats = repeats_;
+  c.tables.stage.scan_slack = scan_slack_;
   c.tables.stage.for_run = for_run_;
   // A scan sweeps both cells over the inputs that it holds.
   c.tables.stage.scans = c.has_transition && c.step_with_transition.map_numbers <= kLargestMap &&
@@ -150,6 +151,11 @@ struct TransitionRule {
 void StageProgram::repeat_bits(bool repeats) {
   repeats_ = repeats;
   for (const std::unique_ptr<Code>& c : codes_) c->tables.stage.repeats = repeats;
+}
+
+void StageProgram::loosen_scans(bool of_gradients) {
+  scan_slack_ = of_gradients ? CELLC_GRADIENT_SLACK : 1;
+  for (const std::unique_ptr<Code>& c : codes_) c->tables.stage.scan_slack = scan_slack_;
 }
 
 StageProgram::Parts StageProgram::parts(const std::map<AxisId, std::int64_t>& sizes) {

@@ -86,6 +86,8 @@ class StageProgram {
 
   /// The same bits in every run, which costs where channels are few or rounds many. No kernel is another one for it.
   void repeat_bits(bool repeats);
+  /// What a scan's starts may be off by (CELLC_GRADIENT_SLACK). No kernel is another one for it.
+  void loosen_scans(bool of_gradients);
   /// Kernels are compiled when a run asks for them, and may be of its lengths alone; else they are to be shipped.
   /// Before all else.
   void compile_for_runs() { for_run_ = true; }
@@ -188,6 +190,7 @@ class StageProgram {
   const Dtype storage_;
   const SourceText* source_;
   const DeriveHooks derive_;
+  int scan_slack_ = 1;
   bool repeats_ = false, for_run_ = false;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;

@@ -85,6 +85,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.bases = static_cast<int>(stage.sum_outs.size());
   s.outer = stage.outer;
   s.outer_summed = stage.outer_summed;
+  s.scan_slack = 1;
   for (const LaneOut& o : stage.outs) ++(o.accumulated ? s.accumulated : s.outs);
   t.point();
   return t;

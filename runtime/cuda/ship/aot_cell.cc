@@ -152,6 +152,7 @@ class AotBuilder {
       programs.push_back(std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_,
                                                         nullptr, request_.derive));
       programs.back()->repeat_bits(request_.repeat_bits || request_.with_sums);
+      programs.back()->loosen_scans(request_.with_sums);
       if (open.empty()) facts = facts_of(*programs.back(), nullptr, sizes_, 1, 1, 1);
     }
     return plan_execution(asked);
@@ -246,6 +247,7 @@ class AotBuilder {
     to.tables.stage.has_transition = parts.stage->has_transition;
     to.tables.stage.scans = parts.stage->scans;
     to.tables.stage.repeats = parts.stage->repeats;
+    to.tables.stage.scan_slack = parts.stage->scan_slack;
     for (const ArraySource& source : stage.lanes.sources) to.sources.push_back(source_of(source));
     for (const std::vector<AxisId>& axes : stage.sums) to.sums.push_back(outline_.dims(axes));
     to.variants = variants(to.tables.stage);
