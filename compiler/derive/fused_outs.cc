@@ -8,6 +8,7 @@
 #include "compiler/derive/lane_fusion.h"
 #include "compiler/derive/substitute_states.h"
 #include "compiler/graph/axes.h"
+#include "compiler/graph/graph_walk.h"
 
 namespace cellc::derivation {
 
@@ -96,3 +97,24 @@ DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made)
 }
 
 }  // namespace cellc::derivation
+
+namespace cellc {
+
+bool outs_read_states(const StageCells& stage) {
+  const CellGraph& cell = stage.lanes.cell;
+  const auto made = cell.updates.end() - static_cast<std::ptrdiff_t>(stage.outs.size());
+  std::set<NodeId> next;
+  for (auto u = cell.updates.begin(); u != made; ++u) next.insert(u->value);
+  std::vector<NodeId> outs;
+  for (auto u = made; u != cell.updates.end(); ++u) outs.push_back(u->value);
+  bool reads = false;
+  walk_down(cell.graph, outs, [&](NodeId id) {
+    if (next.contains(id)) return Visit::Skip;
+    const Node& n = cell.graph[id];
+    reads = reads || (n.op == Op::Read && cell.symbols[static_cast<std::size_t>(n.symbol)].kind == SymbolKind::State);
+    return Visit::Descend;
+  });
+  return reads;
+}
+
+}  // namespace cellc

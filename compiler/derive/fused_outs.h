@@ -23,4 +23,9 @@ namespace cellc {
 /// Which outs of a cell are wanted only as a sum over steps, by out; empty: none.
 using AccumulatedOuts = std::vector<bool>;
 
+/// Whether an out of the stage's lanes reads a state as it was before the step, other than through what the step makes
+/// of it: as 2*h' - h does and o*h' does not. A step that forgets has the right state from a wrong one, but not such an
+/// out.
+bool outs_read_states(const StageCells& stage);
+
 }  // namespace cellc

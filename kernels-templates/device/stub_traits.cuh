@@ -11,8 +11,9 @@ struct Traits {
   static constexpr int kAxes = 4;           // channel axes at most, once those are joined that all arrays have as one
   static constexpr bool kSharedInputs = false;  // some input lacks a channel axis: threads of a warp may read the same
   // Of sequential sweeps and scans: the last states of Step that nobody reads (compiler/derive/fused_outs.h).
-  static constexpr int kOuts = 0;         // those that are written
-  static constexpr int kAccumulated = 0;  // behind them, those that are added up over all steps
+  static constexpr int kOuts = 0;                 // those that are written
+  static constexpr int kAccumulated = 0;          // behind them, those that are added up over all steps
+  static constexpr bool kOutsReadStates = false;  // some of either read a state as it was before the step
   // The last states of Step that are terms of sums: not 0 in a sequential sweep alone.
   static constexpr int kSums = 0;       // all of them
   static constexpr int kBases = 0;      // as many states before them as there are sums, where those are outs; else 0

@@ -49,6 +49,7 @@ typedef struct cellc_stage {
   int repeats;             /* the same bits in every run, and nothing learned */
   int outs, accumulated;   /* others of the last are outs, which nobody reads; behind those, outs that are added up */
   int outer, outer_summed; /* the last of its sums run along so many outermost channels instead (outer_sums.cuh) */
+  int outs_read_states;    /* some of them read a state as it was before the step (fused_outs.h) */
   int scan_slack; /* a scan's starts may be off by so many tolerances: CELLC_GRADIENT_SLACK of gradients, else 1 */
   int for_run;    /* kernels are compiled for the run that asks: variants may be of its lengths alone */
 } cellc_stage;

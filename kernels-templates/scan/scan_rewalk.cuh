@@ -91,8 +91,8 @@ struct RewalkedTiles {
       else
         look_at(at + e * kHalves * run.channels, run.channels, call, state[e]);
   }
-  /// Whether the first row of a tile, as the scan has made it, follows from `end` to within half of the tolerance: the
-  /// other half is for what was composed where that tile began.
+  /// Whether the first row of a tile, as the scan has made it, follows from `end` to within half of the tolerance, and
+  /// what outs read of where it began does: the other half is for what was composed where that tile began.
   CELLC_DEVICE bool agrees(int tile, const Real (&end)[Step::kStates]) const {
     Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], input[Step::kInputs > 0 ? Step::kInputs : 1];
     Real began[Step::kStates], written[Step::kStates], made[Step::kStates];
@@ -115,7 +115,8 @@ struct RewalkedTiles {
     bool near = true;
     CELLC_UNROLL()
     for (int e = 0; e < kCarried; ++e)
-      near = near & are_near(written[e], made[e], run.tolerance / 2, finite_size(end[e]) + run.ground[e]);
+      near = near & are_near(written[e], made[e], run.tolerance / 2, finite_size(end[e]) + run.ground[e]) &
+             (!Traits::kOutsReadStates || are_near(began[e], end[e], run.tolerance / 2, run.ground[e]));
     return near;
   }
 };

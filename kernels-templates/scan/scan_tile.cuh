@@ -420,7 +420,9 @@ struct ScanTile {
     return size;
   }
   /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`. Mostly it does
-  /// beside these rows alone. Where a state passes zero `size_before(e)` is asked, of some earlier rows.
+  /// beside these rows alone. An out that reads a state as it was before the step is made of `start` itself, which a
+  /// step that forgets says nothing of: then that is compared, too. Where a state passes zero `size_before(e)` is
+  /// asked, of some earlier rows.
   template <class SizeBefore>
   CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
                            const Uniforms<Step>& uniforms, const Real (&end)[kCarried], const Real (&start)[kCarried],
@@ -431,13 +433,15 @@ struct ScanTile {
     bool near = true;
     CELLC_UNROLL()
     for (int e = 0; e < kCarried; ++e)
-      near = near & are_near(written[e], made[e], tolerance, magnitude(end[e]) + scan.ground[e]);
+      near = near & are_near(written[e], made[e], tolerance, magnitude(end[e]) + scan.ground[e]) &
+             (!Traits::kOutsReadStates || are_near(start[e], end[e], tolerance, scan.ground[e]));
     if (near) return true;
     near = true;
     CELLC_UNROLL()
     for (int e = 0; e < kCarried; ++e) {
       const Real size = larger(larger(finite_size(end[e]), finite_size(made[e])), size_before(e));
-      near = near & are_near(written[e], made[e], tolerance, size + scan.ground[e]);
+      near = near & are_near(written[e], made[e], tolerance, size + scan.ground[e]) &
+             (!Traits::kOutsReadStates || are_near(start[e], end[e], tolerance, size + scan.ground[e]));
     }
     return near;
   }

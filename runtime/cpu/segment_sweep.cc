@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "compiler/derive/fused_outs.h"
 #include "runtime/cpu/estimate_error.h"
 
 namespace cellc {
@@ -81,6 +82,10 @@ std::vector<Miss> SegmentSweep<Number>::check(const std::vector<SegmentLane>& la
         worst[k] = std::max(worst[k], here[l++]);
       }
   }
+  // An out that reads a state as it was before the step is made of the start itself, of which a step that forgets says
+  // nothing: h' = a*h + x, y = 2*h' - h, where a is 0 in the first step of a segment.
+  if (run_.outs && outs_read_states(run_.outs->data.stage()))
+    for (std::size_t k = 0; k < lanes.size(); ++k) worst[k] = std::max(worst[k], start_residual(lanes[k]));
   for (std::size_t k = 0; k < lanes.size(); ++k) {
     const SegmentLane at = lanes[k];
     if (!inner_.empty()) worst[k] = std::max(worst[k], inner_[static_cast<std::size_t>(at.segment)]);
@@ -111,6 +116,21 @@ std::vector<double> SegmentSweep<Number>::residuals_at(const std::vector<Segment
   step().run(data_.lanes(), runs, probe_, probe_, false, run_.threads);
   for (std::size_t k = 0; k < lanes.size(); ++k) residuals.push_back(probed_residual(lanes[k], steps[k]));
   return residuals;
+}
+
+template <typename Number>
+double SegmentSweep<Number>::start_residual(SegmentLane at) {
+  segments_.put_left_end(probe(), at);
+  double worst = 0;
+  for (int i = 0; i < data_.states(); ++i)
+    for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
+      const std::int64_t entry = segments_.entry(i, at.segment, m, at.channel);
+      const Number end = static_cast<const Number*>(probe_.arrays[i].data())[entry],
+                   start = static_cast<const Number*>(segments_.starts().arrays[i].data())[entry];
+      worst = std::max(worst, relative_difference(end, start, std::fabs(static_cast<double>(start)),
+                                                  run_.absolute[static_cast<std::size_t>(i)]));
+    }
+  return worst;
 }
 
 template <typename Number>

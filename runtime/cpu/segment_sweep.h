@@ -72,6 +72,8 @@ class SegmentSweep {
   std::int64_t deepest_lag() const { return deepest_lag_; }
   /// One step of the step code from the rows before it as they were written, lags among them: its residuals.
   std::vector<double> residuals_at(const std::vector<SegmentLane>& lanes, const std::vector<std::int64_t>& steps);
+  /// How far a segment began from where the one before it ended, over what it began with.
+  double start_residual(SegmentLane at);
   /// What precedes a step of a segment, by the rows that were written.
   void put_written(SegmentStates& to, SegmentLane at, std::int64_t step);
 

@@ -142,6 +142,34 @@ TEST(WantedOfSegments, TakesNoRows) {
   }
 }
 
+// The first step of a segment forgets, so it follows from any start; the out beside it is made of that start.
+TEST(WantedOfSegments, OutsReadStatesThatAStepForgets) {
+  const SourceText source("test.cell",
+                          "cell a[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n  out y = 2*h' - h\n}\n");
+  const File tree = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, tree, tree.cells[0]);
+  constexpr std::int64_t kSteps = 200, kChannels = 5, kSegment = 50;
+  BoundRun run = filled_run(cell, kSteps, kChannels, Dtype::F64);
+  std::vector<double> outs(kSteps * kChannels);
+  for (std::int64_t c = 0; c < kChannels; ++c) {
+    double h = run.symbols[0].get(c);
+    for (std::int64_t t = 0; t < kSteps; ++t) {
+      const std::int64_t at = t * kChannels + c;
+      run.symbols[1].set(at, t % kSegment == 0 ? 0 : 1);
+      const double next = run.symbols[1].get(at) * h + run.symbols[2].get(at);
+      outs[static_cast<std::size_t>(at)] = 2 * next - h;
+      h = next;
+    }
+  }
+  run.wanted.states = {false};
+  SolveOptions options;
+  options.plan = {{Strategy::Segmented, kSegment, 4}};
+  SolveReport report;
+  const RunOutput found = Solver(cell.graph, cell.structure, {.dtype = Dtype::F64}).run(run, options, report);
+  for (std::int64_t i = 0; i < kSteps * kChannels; ++i)
+    ASSERT_NEAR(found.outs[0].get(i), outs[static_cast<std::size_t>(i)], 1e-9) << "entry " << i;
+}
+
 // A boundary that misses is repaired among rows, and outs that mix channels are made of them.
 TEST(WantedOfSegments, KeepsRowsWhereTheyAreRead) {
   EXPECT_TRUE(keeps_rows("cell a[d] {\n  state h[d]\n  input x[d]\n  h' = 0.99*h + tanh(x)\n  out y = h'*x\n}\n", 4));

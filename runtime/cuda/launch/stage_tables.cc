@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "compiler/derive/fused_outs.h"
 #include "compiler/graph/axes.h"
 
 namespace cellc {
@@ -86,6 +87,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.outer = stage.outer;
   s.outer_summed = stage.outer_summed;
   s.scan_slack = 1;
+  s.outs_read_states = outs_read_states(stage);
   for (const LaneOut& o : stage.outs) ++(o.accumulated ? s.accumulated : s.outs);
   t.point();
   return t;

@@ -108,6 +108,7 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kOuterSums", stage.outer);
   number("kOuts", stage.outs);
   number("kAccumulated", stage.accumulated);
+  flag("kOutsReadStates", stage.outs_read_states != 0);
   text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u, kColumns = {:#x}u;\n",
                       variant.broadcast, variant.shifted, static_cast<unsigned>(variant.columns));
   if (scans) {

@@ -78,6 +78,7 @@ static_assert(fills<Table>({CELLC_AT(symbols),
                             CELLC_AT(accumulated),
                             CELLC_AT(outer),
                             CELLC_AT(outer_summed),
+                            CELLC_AT(outs_read_states),
                             CELLC_AT(scan_slack),
                             CELLC_AT(for_run)}));
 }  // namespace stage_table
@@ -313,11 +314,11 @@ class TablePrinter {
                       before = part("before", table.before, of.before, plain.before);
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
-        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
         t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
         t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed, t.bases,
-        t.repeats, t.outs, t.accumulated, t.outer, t.outer_summed, t.scan_slack, t.for_run);
+        t.repeats, t.outs, t.accumulated, t.outer, t.outer_summed, t.outs_read_states, t.scan_slack, t.for_run);
     return fmt::format("{{&{}_{}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, once, before, sources, sums, variants,
                        table.variant_count, table.first_kernel);
   }
