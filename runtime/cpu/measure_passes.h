@@ -26,7 +26,8 @@ struct PassesOfRun {
   std::function<void(int, StageData&, std::int64_t)> scan;   ///< a stage by a scan over such segments
   std::function<void()> after;                               ///< the outs
   std::function<void()> check;                               ///< every whole step again; empty: no run looks at them
-  std::function<void()> together;  ///< all stages as one, a segment a sequence; empty: they cannot be
+  std::function<void()>
+      together;  ///< all stages as one, a segment a sequence, or a single one with its outs; empty: they cannot be
 };
 
 PassCosts measure_passes(StagesOfRun& cell, const MeasuredPart& part, std::int64_t rows, const PassesOfRun& passes);

@@ -370,6 +370,15 @@ struct Solver::Impl {
       };
     if (JoinedStages* const all = programs.joined())
       passes.together = [all, &part, &output] { all->sweep(part.run, output); };
+    // Of a single stage the lanes make the outs, too, as a run of whole sequences has them do.
+    if (lanes_make_outs(cell, programs.structure(), run) && programs.with_outs(run.wanted))
+      passes.together = [&] {
+        const StagePlan plan{Strategy::Segmented, std::max<std::int64_t>(1, extent_of(run.offsets).longest), 0, ""};
+        StageData data = stage_data(0, run, arrays);
+        StageToSolve stage = stage_of(0, data, plan);
+        run_without_rows(programs, stage, [&](const StageCells* of) { return stage_data(0, run, arrays, of); });
+        arrays.outs.clear();
+      };
     passes.after = [&] {
       const DerivedCell& after = programs.stages().after;
       if (!after.cell.outs.empty()) rows_of(programs.after(), after, run, arrays);

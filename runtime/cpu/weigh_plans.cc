@@ -51,12 +51,12 @@ class Weighing {
           kStart + kStartOfStage + costs_.together * static_cast<double>(first.rows) / speedup(first, true);
       if (together <= total) {
         total = together;
-        plan.stages.assign(
-            plan.stages.size(),
-            {Strategy::Segmented, std::max<std::int64_t>(1, first.longest), 0,
-             fmt::format("{} lanes side by side, a segment each, all stages at once: {:.3g} ns a row here",
-                         first.sequences * first.channels,
-                         together / static_cast<double>(std::max<std::int64_t>(1, first.rows)))});
+        plan.stages.assign(plan.stages.size(),
+                           {Strategy::Segmented, std::max<std::int64_t>(1, first.longest), 0,
+                            fmt::format("{} lanes side by side, a segment each, {}: {:.3g} ns a row here",
+                                        first.sequences * first.channels,
+                                        r_.cell.count() > 1 ? "all stages at once" : "outs among them",
+                                        together / static_cast<double>(std::max<std::int64_t>(1, first.rows)))});
       }
     }
     const double through = costs_.fused * static_cast<double>(first.rows) / speedup(first, false);

@@ -20,9 +20,10 @@ struct PassCosts {
   };
   double fused = 0;  ///< the sequential kernel of the whole cell
   std::vector<OfStage> stages;
-  double after = 0;     ///< the outs, after the last stage
-  double check = 0;     ///< looking at every whole step again, where one of several stages left a residual
-  double together = 0;  ///< all stages as one, lane by lane, a segment a sequence; 0: they cannot be
+  double after = 0;  ///< the outs, after the last stage
+  double check = 0;  ///< looking at every whole step again, where one of several stages left a residual
+  double together =
+      0;  ///< all stages as one, lane by lane, a segment a sequence; of a single one with its outs; 0: they cannot be
 };
 
 /// What the costs hold for.

@@ -179,6 +179,10 @@ TEST(PlanStages, SequencesFillVectorsWhereThatCostsLess) {
   EXPECT_EQ(plan.stages[0].burn_in, 0);
   EXPECT_TRUE(weighed(cell, {4, {{0, 5, 5, 0}}, 0}).fused);
   EXPECT_TRUE(weighed(cell, {4, {{0, 0.2, 0.2, 0}}, 5}).fused) << "what the outs cost counts";
+  const StagesPlan with_outs = weighed(cell, {4, {{0, 0.2, 0.2, 0}}, 5, 0, 2});  // but lanes may make them
+  EXPECT_FALSE(with_outs.fused);
+  EXPECT_EQ(with_outs.stages[0].segment, 1000);
+  EXPECT_NE(with_outs.stages[0].reason.find("outs among them"), std::string::npos) << with_outs.stages[0].reason;
 }
 
 TEST(PlanStages, StagesRunAsOneWhereThatCostsLess) {
