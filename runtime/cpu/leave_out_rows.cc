@@ -26,6 +26,19 @@ bool lanes_make_outs(const CellGraph& cell, const Structure& structure, const Bo
                       [&](const StateUpdate& u) { return cell.symbol_of(u).lag_of >= 0; });
 }
 
+RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmetic, RunOutput& reuse) {
+  RunArrays arrays;
+  arrays.cell = &cell;
+  arrays.run = &run;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const auto shape = run_shape(FieldKind::State, cell, run, cell.symbols[cell.updates[u].symbol].axes);
+    const bool fits = u < reuse.states.size() && reuse.states[u].dtype() == arithmetic &&
+                      reuse.states[u].shape() == shape && reuse.states[u].is_sole_owner();
+    arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic, shape));
+  }
+  return arrays;
+}
+
 RunArrays arrays_without_rows(const CellGraph& cell, const BoundRun& run, Dtype arithmetic) {
   RunArrays arrays;
   arrays.cell = &cell;

@@ -20,6 +20,8 @@ bool may_leave_out_rows(const CellGraph& cell, const Structure& structure, const
 /// rows once they are all there.
 bool lanes_make_outs(const CellGraph& cell, const Structure& structure, const BoundRun& run);
 
+/// Trajectories for all states, those of `reuse` where they fit.
+RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmetic, RunOutput& reuse);
 /// As a run has them, but trajectories have no memory.
 RunArrays arrays_without_rows(const CellGraph& cell, const BoundRun& run, Dtype arithmetic);
 

@@ -70,20 +70,6 @@ BoundRun widened(const BoundRun& run, Dtype arithmetic) {
   return result;
 }
 
-/// Trajectories for all states, those of `reuse` where they fit.
-RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmetic, RunOutput& reuse) {
-  RunArrays arrays;
-  arrays.cell = &cell;
-  arrays.run = &run;
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    const auto shape = run_shape(FieldKind::State, cell, run, cell.symbols[cell.updates[u].symbol].axes);
-    const bool fits = u < reuse.states.size() && reuse.states[u].dtype() == arithmetic &&
-                      reuse.states[u].shape() == shape && reuse.states[u].is_sole_owner();
-    arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic, shape));
-  }
-  return arrays;
-}
-
 /// What is tolerated of each state of a stage besides.
 std::vector<double> absolute_of_stage(const CellGraph& cell, const Stage& stage, const SolveOptions& solve) {
   std::vector<double> all;
