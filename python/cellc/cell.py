@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-import warnings
 from typing import Any, Mapping, Sequence
 
 from . import _core, differentiate, numpy_arrays
 from .derived import Jacobian, Structure, Text, explained
 from .differentiate import Pullback
-from .errors import ArgumentError, ConvergenceWarning, DeviceError, OptionError
+from .errors import ArgumentError, DeviceError, OptionError, warn_of
 from .results import Arrays, Report, arrays_class
 
 DTYPES = {"float32": 0, "f32": 0, "float64": 1, "f64": 1, "float16": 2, "f16": 2, "bfloat16": 3, "bf16": 3}
@@ -50,7 +49,8 @@ def compile(
     cpu: a name such as "x86-64-v3", which fixes the bits of results; None: this machine's.
     tolerance: of what is solved by iterations; None: that of the dtype.
     max_iterations: before repair begins.
-    repair: False leaves what has not converged as it is, with a ConvergenceWarning.
+    repair: False leaves what has not converged as it is, with a ConvergenceWarning, and derivatives of such a run raise a
+        ConvergenceError. Runs on tensors of a GPU, which nobody waits for, say nothing, and have derivatives.
     deterministic: True has a GPU give the same bits each time a forward run is made again, which costs where channels are
         few or states remember for long. Runs on tensors do where torch.use_deterministic_algorithms(True) asks for it.
         Runs on a CPU, and derivatives, repeat theirs without it.
@@ -197,7 +197,7 @@ class Cell:
         made = tuple.__new__(kind, results)
         made.report = Report._make(report)
         if not report[0]:
-            warnings.warn(_unconverged(made.report), ConvergenceWarning, stacklevel=2)
+            warn_of(made.report.missed())
         return (made, tuple.__new__(self._finals, finals)) if return_final else made
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -259,7 +259,7 @@ class Cell:
         """Runs the cell, and gives with the results a function from cotangents of them to gradients.
 
         ``y, pullback = cell.vjp(x=x, W=W)``, then ``pullback({"h": dh}).W`` or ``pullback(h=dh)``. Arguments are those
-        of a call. wrt: names of inputs, params, states (their starts) or histories; None: all arrays that are given.
+        of a call. Of a run that has not converged the function raises ConvergenceError. wrt: names of inputs, params, states (their starts) or histories; None: all arrays that are given.
         """
         return differentiate.vjp(self, arrays, wrt, return_final, call)
 
@@ -348,10 +348,3 @@ class Cell:
 
     def _repr_latex_(self) -> str:
         return self.jacobian._repr_latex_()
-
-
-def _unconverged(report: Report) -> str:
-    return (
-        f"{report.unconverged} sequences have not converged: largest residual {report.max_residual:.3g} after "
-        f"{report.iterations} iterations"
-    )

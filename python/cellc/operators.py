@@ -43,7 +43,7 @@ def _call(
     keys, lead = _order(function, names)
     if offsets is None:
         call = made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals, deterministic)
-        if operator_library.LOADED:
+        if operator_library.LOADED and not call.watched:
             _core.know_call(function, names, finals, reverse, length, call.tensor_call)
         return call
     lengths = (None, length, made.sizes or None, offsets, reverse)

@@ -18,6 +18,13 @@ class Report(NamedTuple):
     compile_ms: float
     run_ms: float
 
+    def missed(self) -> str:
+        """Of a run that has not converged: what was not reached."""
+        return (
+            f"{self.unconverged} sequences have not converged: largest residual {self.max_residual:.3g} after "
+            f"{self.iterations} iterations"
+        )
+
 
 class Arrays(tuple):
     """A tuple of arrays, each also an attribute and an entry by name: ``y.h``, ``y["h"]``, ``h, out = y``.

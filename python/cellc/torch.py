@@ -25,8 +25,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .cell import Cell, compile
-from .errors import ArgumentError, DeviceMismatchError, DTypeError
-from .results import Arrays, arrays_class
+from .errors import ArgumentError, DeviceMismatchError, DTypeError, no_derivatives, warn_of
+from .results import Report
 from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, autograd_functions, device_name, maker_on, sort_tensors
 
 __all__ = ["Function", "function"]
@@ -61,11 +61,12 @@ class Call:
     backward(saved, cotangents, needed): gradients, None where none is needed. saved: the tensors, then the states;
         needed: of the tensors, and of whatever stands before them.
     curvature: of python/src/run.h.
+    watched: of a CPU where nothing is repaired: each run says whether it has converged.
     """
 
     __slots__ = (
         "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names", "rows",
-        "run", "states", "tensor_call", "unknown", "was_run",
+        "run", "states", "tensor_call", "unknown", "was_run", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,9 @@ class Call:
     ):
         call = TensorCall(kernel, names, constants, maker, lengths, finals)
         self.forward, self.backward, self.curvature = call.forward, call.backward, call.curvature
+        self.watched = maker.device.type == "cpu" and not function.repairs
+        if self.watched:
+            self.forward = lambda tensors: self.watch(tensors)[0]
         self.tensor_call = call
         self.kernel = kernel
         self.maker = maker
@@ -99,11 +103,20 @@ class Call:
     def next_run(self) -> Any:
         """With a gradient, of tensors without tangents. The second one makes `run`, for itself and all that follow, where
         it can."""
-        if self.unknown or not self.was_run:
+        if self.unknown or self.watched or not self.was_run:
             self.was_run = True
             return partial(_Run.apply, self)
         self.run = _run_of(self)
         return self.run
+
+    def watch(self, tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, ...], str]:
+        """forward, and what was not reached."""
+        results, told = self.tensor_call.watched(tensors)
+        report = Report._make(told)
+        if report.converged:
+            return results, ""
+        warn_of(report.missed())
+        return results, report.missed()
 
     def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
         named = dict(zip(self.names, tensors))
@@ -111,7 +124,10 @@ class Call:
 
 
 def _forward(ctx: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    results = call.forward(tensors)
+    if call.watched:
+        results, ctx.missed = call.watch(tensors)
+    else:
+        results = call.forward(tensors)
     states = results[: len(call.states)]  # they stand before the outs
     ctx.save_for_backward(*tensors, *states)
     if forward_ad._current_level >= 0:
@@ -138,11 +154,15 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if ctx.call.watched and ctx.missed:
+            raise no_derivatives("gradients", ctx.missed)
         return _backward(ctx.call, ctx.saved_tensors, ctx.needs_input_grad, cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         call: Call = ctx.call
+        if call.watched and ctx.missed:
+            raise no_derivatives("tangents", ctx.missed)
         saved = ctx.saved_tensors
         count = len(call.names)
         rows, finals = call.kernel.tangent(
@@ -224,6 +244,7 @@ class Function:
         self.cell = cell
         self.states = tuple(cell.states)
         self.rows = self.states + tuple(cell.outs)
+        self.repairs = bool(cell._options["repair"])
         self._inputs = cell.inputs
         self._results, self._finals = cell._results, cell._finals
         self._calls: dict[Any, Call] = {}
@@ -302,6 +323,8 @@ class Function:
             given.append(value if isinstance(value, torch.Tensor) else torch.tensor(value))
         if offsets is not None and not isinstance(offsets, torch.Tensor):
             offsets = torch.tensor(offsets)
+        if not self.repairs and torch.is_grad_enabled() and any(t.requires_grad and not t.is_cuda for t in given):
+            raise NotImplementedError("torch.compile: gradients of a cell with repair=False, which only an eager run watches")
         number = self.number + 1 if torch.are_deterministic_algorithms_enabled() else self.number
         results = torch.ops.cellc.forward(given, number, ",".join(names), return_final, reverse, offsets, length)
         count = len(self.rows)

@@ -173,7 +173,8 @@ NB_MODULE(_core, module) {
       .def("tangent", &run_tangent);
   nb::class_<TensorCall>(module, "TensorCall")
       .def("__init__", &make_tensor_call)
-      .def("forward", &TensorCall::forward)
+      .def("forward", nb::overload_cast<const nb::tuple&>(&TensorCall::forward, nb::const_))
+      .def("watched", &TensorCall::watched)
       .def("backward", &TensorCall::backward)
       .def("curvature", &TensorCall::curvature);
   module.def("autograd_functions", &autograd_functions, "call"_a, "states"_a, "in_python"_a, "is_grad_enabled"_a);

@@ -246,14 +246,14 @@ PlacedCall placed(const Kernel& kernel, const Recipe& recipe, const cellc_array*
 }
 
 nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, PyObject* const* tensors, const DLTensor* read,
-                 const nb::object& maker, std::size_t before) {
+                 const nb::object& maker, std::size_t before, cellc_report* report) {
   Room<cellc_array> places(recipe.arrays.size());
   recipe.place(read, places.data());
   const nb::tuple results = recipe.make(tensors, maker, before, places.data());
   const PlacedCall call = placed(kernel, recipe, places.data(), stream_of(kernel, maker));
   if (recipe.key.direction == CELLC_BACKWARD)
     call.backward();
-  else if (const cellc_status status = call.forward(nullptr); status != CELLC_NOT_CONVERGED)
+  else if (const cellc_status status = call.forward(report); status != CELLC_NOT_CONVERGED)
     check(status);
   return results;
 }
@@ -398,19 +398,28 @@ RunRequest TensorCall::request(const nb::tuple& tensors) const {
   return request;
 }
 
-nb::object TensorCall::repeat_forward(PyObject* const* tensors, std::size_t count) const {
+nb::object TensorCall::repeat_forward(PyObject* const* tensors, std::size_t count, cellc_report* report) const {
   if (!key_) return {};
   RecipeKey key = *key_;
   key.wanted = finals_;
   Room<DLTensor> read(count);
   const auto recipe = kernel_.recipes().find(key, tensors, count, read.data());
   if (!recipe) return {};
-  return repeat(kernel_, *recipe, tensors, read.data(), request_.maker, 0);
+  return repeat(kernel_, *recipe, tensors, read.data(), request_.maker, 0, report);
 }
 
-nb::tuple TensorCall::forward(const nb::tuple& given) const {
+nb::tuple TensorCall::forward(const nb::tuple& given) const { return forward(given, nullptr); }
+
+nb::tuple TensorCall::watched(const nb::tuple& given) const {
+  cellc_report report;
+  cellc_report_init(&report);
+  const nb::tuple results = forward(given, &report);
+  return nb::make_tuple(results, report_of(report));
+}
+
+nb::tuple TensorCall::forward(const nb::tuple& given, cellc_report* report) const {
   const std::vector<PyObject*> tensors = items_of(given);
-  if (const nb::object again = repeat_forward(tensors.data(), tensors.size()); again.is_valid())
+  if (const nb::object again = repeat_forward(tensors.data(), tensors.size(), report); again.is_valid())
     return nb::borrow<nb::tuple>(again);
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_FORWARD, request);
@@ -420,7 +429,7 @@ nb::tuple TensorCall::forward(const nb::tuple& given) const {
       if (info.group() == group && (group == Group::Rows || finals_)) list.append(run.write(info));
   const nb::tuple results(list);
   const auto prepared = kernel_.prepared(CELLC_FORWARD, run.shape());
-  const cellc_status status = placed(kernel_, run, prepared.get()).forward(nullptr);
+  const cellc_status status = placed(kernel_, run, prepared.get()).forward(report);
   if (status != CELLC_NOT_CONVERGED) check(status);
   if (key_) {
     RecipeKey key = *key_;
@@ -453,7 +462,8 @@ nb::object TensorCall::repeat_backward(const nb::tuple& given, PyObject* const* 
   Room<DLTensor> read(tensors);
   const auto recipe = kernel_.recipes().find(*key, all.data(), tensors, read.data());
   if (!recipe) return {};
-  return repeat(kernel_, *recipe, all.data(), read.data(), request_.maker, needed.size() - request_.names.size());
+  const std::size_t before = needed.size() - request_.names.size();
+  return repeat(kernel_, *recipe, all.data(), read.data(), request_.maker, before, nullptr);
 }
 
 nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& needed) const {

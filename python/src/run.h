@@ -39,11 +39,13 @@ class TensorCall {
 
   /// States and outs, then finals where they are wanted. One tensor for each name of the request.
   nb::tuple forward(const nb::tuple& tensors) const;
+  /// (the same, report). On a GPU it waits.
+  nb::tuple watched(const nb::tuple& tensors) const;
   /// Behind the tensors of the names stand the states; cotangents are in the order of results, None for zeros.
   /// `needed`: what gradients are wanted of, of the names and whatever stands before them, which has None.
   nb::tuple backward(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& needed) const;
   /// The same of calls that are like an earlier one; of others no object.
-  nb::object repeat_forward(PyObject* const* tensors, std::size_t count) const;
+  nb::object repeat_forward(PyObject* const* tensors, std::size_t count, cellc_report* report = nullptr) const;
   nb::object repeat_backward(const nb::tuple& tensors, PyObject* const* cotangents, std::size_t count,
                              const nb::tuple& needed) const;
   /// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
@@ -54,6 +56,7 @@ class TensorCall {
   Repeated repeat_operator(const OperatorCall& asked, const OperatorResults& results) const;
 
  private:
+  nb::tuple forward(const nb::tuple& tensors, cellc_report* report) const;
   RunRequest request(const nb::tuple& tensors) const;
   /// What such a call has in common with others. Nothing where no other is alike.
   std::optional<RecipeKey> backward_key(PyObject* const* cotangents, std::size_t count, const nb::tuple& needed) const;

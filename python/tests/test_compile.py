@@ -105,3 +105,20 @@ def test_autocast():
         assert y.dtype == torch.bfloat16
         torch.testing.assert_close(y, expected)
     assert counter.frame_count <= 2
+
+
+def test_gradients_that_nobody_watches():
+    """An operator's run says nothing of convergence; where nothing is repaired, graphs leave such calls to eager runs."""
+    text = "cell c[d] { state h[d]\n input x[d]\n h' = 4*h*(1 - h) + 0*x }"
+    f = cellc.torch.function(text, solver="newton", max_iterations=2, repair=False, cache=False)
+    x = torch.zeros(2, 300, 2, dtype=torch.float64, requires_grad=True)
+    start = torch.full((2, 2), 0.3, dtype=x.dtype)
+    compiled = torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager")
+    with pytest.warns(cellc.ConvergenceWarning):
+        loss = compiled(x)
+    with pytest.raises(cellc.ConvergenceError):
+        loss.backward()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x)
+    with pytest.warns(cellc.ConvergenceWarning):
+        torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x.detach())

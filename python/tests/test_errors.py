@@ -161,9 +161,30 @@ def test_no_gpu():
         cellc.compile(EXAMPLES / "01_para_gru.cell", device="cuda")
 
 
-def test_what_does_not_converge_is_said():
+def chaos(**options):
     text = "cell c[d] { state h[d]\n input x[d]\n h' = 4*h*(1 - h) + 0*x }"
-    cell = cellc.compile(text, solver="newton", max_iterations=2, repair=False, dtype="f64", cache=False)
+    return cellc.compile(text, solver="newton", max_iterations=2, dtype="f64", cache=False, **options)
+
+
+def test_what_does_not_converge_is_said():
     with pytest.warns(cellc.ConvergenceWarning, match="1 sequences have not converged"):
-        y = cell(x=np.zeros((1, 300, 2)), h=0.3)
+        y = chaos(repair=False)(x=np.zeros((1, 300, 2)), h=0.3)
     assert not y.report.converged and y.report.unconverged == 1
+
+
+def test_what_does_not_converge_has_no_derivatives():
+    cell, x = chaos(repair=False), np.zeros((2, 300, 2))
+    why = "the run did not converge, so there are no {}: 2 sequences .* residual .* leave out repair=False, or give .* max_iterations"
+    with pytest.warns(cellc.ConvergenceWarning) as told:
+        y, pullback = cell.vjp(x=x, h=0.3, return_final=True)
+        with pytest.raises(cellc.ConvergenceError, match=why.format("gradients")):
+            pullback(h=x)
+        with pytest.raises(cellc.ConvergenceError, match=why.format("gradients")):
+            cell.grad({"h": x}, x=x, h=0.3)
+        with pytest.raises(cellc.ConvergenceError, match=why.format("tangents")):
+            cell.jvp({"x": x}, x=x, h=0.3)
+    assert [warning.filename for warning in told] == [__file__] * 3
+    assert issubclass(cellc.ConvergenceError, RuntimeError)
+    start = np.zeros((2, 2))  # a fixed point: there it converges
+    assert np.isfinite(cell.grad({"h": x + 1}, x=x, h=start).x).all()
+    assert chaos().vjp(x=x, h=0.3)[1](h=x).x.shape == x.shape  # repaired

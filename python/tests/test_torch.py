@@ -454,6 +454,29 @@ def test_changed_results_are_refused(gru):
         loss.backward()
 
 
+def test_what_does_not_converge_has_no_derivatives():
+    text = "cell c[d] { state h[d]\n input x[d]\n h' = 4*h*(1 - h) + 0*x }"
+    f = cellc.torch.function(text, solver="newton", max_iterations=2, repair=False, cache=False)
+    x = torch.zeros(2, 300, 2, dtype=torch.float64, requires_grad=True)
+    chaos, fixed = torch.full((2, 2), 0.3, dtype=x.dtype), torch.zeros(2, 2, dtype=x.dtype)
+    why = "the run did not converge, so there are no {}: 2 sequences .* residual .* leave out repair=False"
+    with pytest.warns(cellc.ConvergenceWarning, match="2 sequences have not converged") as told:
+        f(x=x.detach(), h=chaos)
+        f(x=x, h=chaos)
+    assert [warning.filename for warning in told] == [__file__] * 2
+    for start in (chaos, fixed, chaos, fixed):  # also of calls that are like an earlier one
+        if start is fixed:
+            assert torch.autograd.grad(f(x=x, h=start).h.sum(), x)[0].isfinite().all()
+            continue
+        with pytest.warns(cellc.ConvergenceWarning):
+            y = f(x=x, h=start).h
+        with pytest.raises(cellc.ConvergenceError, match=why.format("gradients")):
+            y.sum().backward()
+        with pytest.warns(cellc.ConvergenceWarning), pytest.raises(cellc.ConvergenceError, match=why.format("tangents")):
+            with torch.autograd.forward_ad.dual_level():
+                f(x=torch.autograd.forward_ad.make_dual(x.detach(), x.detach()), h=start)
+
+
 @pytest.mark.parametrize(
     "change, kind, argument",
     [
