@@ -9,10 +9,12 @@ gradients (create_graph=True); those of a GPU, and third derivatives, are refuse
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import namedtuple
 from functools import partial
 from typing import Any, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 try:
     import torch
@@ -34,9 +36,20 @@ __all__ = ["Function", "function"]
 # Of any device: one question for all, where torch has it.
 is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
-# By number, for operators; a graph may outlive every name of one, so they stay. Each is there twice: under an odd number
-# runs are deterministic.
-FUNCTIONS: list[Any] = []
+# Functions by number, for operators, whose graphs know nothing else of them. Each has two: under the odd one runs are
+# deterministic.
+_NUMBERS = itertools.count(0, 2)
+_FUNCTIONS: WeakValueDictionary[int, Function] = WeakValueDictionary()
+_IN_GRAPHS: dict[int, Function] = {}  # for ever: a graph may outlive every name of one
+
+
+def function_of_graph(number: int) -> Function:
+    """For an operator, be it traced or run."""
+    number -= number % 2
+    found = _IN_GRAPHS.get(number)
+    if found is None:
+        found = _IN_GRAPHS[number] = _FUNCTIONS[number]
+    return found
 
 
 def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Function:
@@ -250,8 +263,8 @@ class Function:
         self._calls: dict[Any, Call] = {}
         self._alike: dict[Any, Call] = {}  # the same calls, by what the extension module says of their tensors
         self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
-        self.number = len(FUNCTIONS)
-        FUNCTIONS.extend((self, self))
+        self.number = next(_NUMBERS)
+        _FUNCTIONS[self.number] = self
         # torch.compile knows these, and not tuples of ours.
         self._plain_results = namedtuple("Results", cell._results._fields, rename=True)
         self._plain_finals = namedtuple("Finals", cell._finals._fields, rename=True)

@@ -148,7 +148,7 @@ nb::tuple sort_tensors(nb::dict named, nb::dict inputs) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-  nb::set_leak_warnings(false);  // kernels that live as long as the process, as torch keeps functions, are no news
+  nb::set_leak_warnings(false);  // kernels that live as long as the process, as those of graphs do, are no news
   translate_faults();
   module.attr("version") = cellc_version();
   module.def("set_torch", [](nb::object tensor, nb::object parameter, nb::object dtypes, nb::object empty_like) {

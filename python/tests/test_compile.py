@@ -1,5 +1,8 @@
 """The operators, and graphs of torch.compile that have them."""
 
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -80,6 +83,25 @@ def test_graphs_know_the_deterministic_mode(gru):
     calls = [[node for node in g.graph.nodes if "cellc.forward" in str(node.target)] for g in graphs]
     assert [[node.args[1] for node in nodes] for nodes in calls] == [[gru.number], [gru.number + 1]]
     assert gru.number % 2 == 0
+
+
+def test_a_graph_outlives_the_names_of_its_function(gru):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append((graph, inputs))
+        return graph.forward
+
+    given = tensors_for(gru, grad=False)
+    function = cellc.torch.function(gru.cell)
+    seen = weakref.ref(function)
+    torch.compile(lambda g: function(g).h, backend=backend, fullgraph=True)(given)
+    del function
+    torch._dynamo.reset()
+    gc.collect()
+    ((graph, inputs),) = graphs
+    assert seen() is not None  # the graph knows its number
+    torch.testing.assert_close(graph(*map(torch.zeros_like, inputs))[0], torch.zeros_like(given["xz"]))
 
 
 def test_modules():

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cellc  # noqa: E402
+import cellc.nn  # noqa: E402
 import cellc.torch  # noqa: E402
 from conftest import EXAMPLES, arrays_for, cells_of_examples, para_gru_loop, ranges_of  # noqa: E402
 
@@ -433,6 +434,17 @@ def test_functions_of_runs_are_given_back(gru):
     function._alike.clear()
     gc.collect()
     assert seen() is None
+
+
+def test_functions_go_with_their_names():
+    """And with them their kernels. A trial of many sizes makes a module for each."""
+    module = cellc.nn.Recurrence(EXAMPLES / "01_para_gru.cell", 2, d=3, num_layers=2)
+    for _ in range(3):  # of calls like an earlier one there is more to keep
+        module(torch.randn(2, 4, 2))[0].sum().backward()
+    seen = [weakref.ref(module.function), weakref.ref(module.cell)]
+    del module
+    gc.collect()
+    assert [see() for see in seen] == [None, None]
 
 
 def test_memory_is_given_back(gru):
