@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import threading
 from typing import Any, Mapping, Sequence
@@ -11,7 +12,7 @@ from . import _core, differentiate, numpy_arrays
 from .derived import Jacobian, Structure, Text, explained
 from .differentiate import Pullback
 from .errors import ArgumentError, DeviceError, OptionError, warn_of
-from .results import Arrays, Report, arrays_class
+from .results import Arrays, Report, arrays_class, by_name, names_of
 
 DTYPES = {"float32": 0, "f32": 0, "float64": 1, "f64": 1, "float16": 2, "f16": 2, "bfloat16": 3, "bf16": 3}
 # Roles of arrays in cellc.h.
@@ -23,7 +24,7 @@ def compile(
     *,
     cell: str | None = None,
     dtype: Any = None,
-    device: str | None = None,
+    device: Any = None,
     solver: str | None = None,
     products: str | None = None,
     threads: int = 0,
@@ -40,7 +41,7 @@ def compile(
     cell: which, where the source has several.
     dtype: of storage: "float32", "float64", "float16", "bfloat16" or a dtype of NumPy or torch. None: that of the
         arrays of each call.
-    device: "cpu", "cuda", "cuda:1". None: where the arrays of each call are.
+    device: "cpu", "cuda", "cuda:1", or a device of torch. None: where the arrays of each call are.
     solver: "auto", "sequential", or another that ``cellc run --help`` lists.
     products: what a GPU multiplies in where rows meet a matrix of params: "3xtf32" (as None: errors like those of f32),
         "f32", "tf32", "bf16", or "storage" (the 16 bits of the dtype, in which all rows then pass between stages, too;
@@ -61,19 +62,19 @@ def compile(
     return Cell(
         source,
         {
-            "cell": cell or "",
-            "cpu": cpu or "",
-            "solver": solver or "",
-            "products": products or "",
-            "threads": threads,
+            "cell": _name("cell", cell),
+            "cpu": _name("cpu", cpu),
+            "solver": _name("solver", solver),
+            "products": _name("products", products),
+            "threads": _whole("threads", threads, 0),
             "cache": _cache_directory(cache),
             "tolerance": _positive("tolerance", tolerance),
-            "max_iterations": int(_positive("max_iterations", max_iterations)),
-            "repair": repair,
-            "deterministic": deterministic,
+            "max_iterations": 0 if max_iterations is None else _whole("max_iterations", max_iterations, 1),
+            "repair": _flag("repair", repair),
+            "deterministic": _flag("deterministic", deterministic),
         },
         None if dtype is None else dtype_number(dtype),
-        device,
+        None if device is None else str(device),  # of torch.device, too
     )
 
 
@@ -86,11 +87,37 @@ def dtype_number(dtype: Any) -> int:
     return DTYPES[name]
 
 
-def _positive(name: str, value: float | None) -> float:
+def _positive(name: str, value: Any) -> float:
     if value is None:
         return 0
-    if not value > 0:
-        raise OptionError(f"{name} {value}: expected a number above 0")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0
+    if not number > 0:
+        raise OptionError(f"{name} {value!r}: expected a number above 0")
+    return number
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{name} {value!r}: expected a whole number") from None
+    if not least <= number < 2**31:
+        raise OptionError(f"{name} {value!r}: expected a number from {least} on, of at most 31 bits")
+    return number
+
+
+def _name(option: str, value: Any) -> str:
+    if value is not None and not isinstance(value, str):
+        raise OptionError(f"{option} {value!r}: expected a name")
+    return value or ""
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} {value!r}: expected True or False")
     return value
 
 
@@ -98,7 +125,9 @@ def _cache_directory(cache: Any) -> str:
     if cache is False or cache is None:
         return ""
     if cache is not True:
-        return os.fspath(cache)
+        if not isinstance(cache, (str, bytes, os.PathLike)):
+            raise OptionError(f"cache {cache!r}: expected True, False or a directory")
+        return os.fsdecode(cache)
     if "CELLC_CACHE_DIR" in os.environ:
         return os.environ["CELLC_CACHE_DIR"]
     home = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("HOME") and os.path.join(os.environ["HOME"], ".cache"))
@@ -185,13 +214,13 @@ class Cell:
 
         Raises ArgumentError, DTypeError, ShapeError, DeviceMismatchError, which name the argument; DeviceError.
         """
-        if arrays:
-            named = {**arrays, **named}
+        if arrays is not None:
+            named = {**by_name(arrays, "arrays"), **named}
         if write is not None:
             write = self._known(write)
         kernel = self._kernel_of(named)
         results, finals, report = kernel.forward(
-            named, numpy_arrays, (batch, length, sizes, offsets, reverse), 0, write, return_final, True
+            named, numpy_arrays, (batch, length, sizes, offsets, reverse), 0, write, bool(return_final), True
         )
         kind = self._results if write is None else arrays_class("Results", write)
         made = tuple.__new__(kind, results)
@@ -201,8 +230,7 @@ class Cell:
         return (made, tuple.__new__(self._finals, finals)) if return_final else made
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
-        if isinstance(names, str):
-            names = (names,)
+        names = names_of(names, "write")
         for name in names:
             if name not in self._results._fields:
                 raise ArgumentError(f"write: there is no state or out '{name}'", "write")

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import numpy_arrays
 from .errors import ArgumentError, no_derivatives
-from .results import Arrays, Report, arrays_class
+from .results import Arrays, Report, arrays_class, by_name, names_of
 
 if TYPE_CHECKING:
     from .cell import Cell
@@ -44,9 +44,10 @@ class Pullback:
         not converged."""
         if not self._report.converged:
             raise no_derivatives("gradients", self._report.missed())
-        rows = {**dict(cotangents or {}), **named}
+        rows = {**by_name(cotangents, "cotangents"), **named}
+        last = dict(by_name(final, "final"))
         gradients = self._kernel.backward(
-            self._named, numpy_arrays, self._lengths, 0, self._states, rows, dict(final or {}), self._gradients._fields
+            self._named, numpy_arrays, self._lengths, 0, self._states, rows, last, self._gradients._fields
         )
         # What stood for several sequences or entries has the sum of their gradients.
         pairs = zip(self._gradients._fields, gradients)
@@ -71,13 +72,12 @@ def vjp(
     cell: Cell, arrays: Mapping[str, Any] | None, wrt: Sequence[str] | None, return_final: bool, call: dict[str, Any]
 ) -> tuple[Any, Pullback]:
     named, lengths = split(call)
-    named.update(arrays or {})
+    named.update(by_name(arrays, "arrays"))
     kernel = cell._kernel_of(named)
     known = [key for key, _ in kernel.derivatives(1, 2)]
     if wrt is None:
         wrt = [name for name, value in named.items() if value is not None]
-    elif isinstance(wrt, str):
-        wrt = [wrt]
+    wrt = names_of(wrt, "wrt")
     results = cell(named, return_final=return_final, **dict(zip(_LENGTHS, lengths)))
     for name in wrt:
         if name not in known:
@@ -95,14 +95,14 @@ def jvp(
     call: dict[str, Any],
 ) -> tuple[Any, Any]:
     named, lengths = split(call)
-    named.update(arrays or {})
+    named.update(by_name(arrays, "arrays"))
     kernel = cell._kernel_of(named)
     results = cell(named, return_final=return_final, **dict(zip(_LENGTHS, lengths)))
     rows = results[0] if return_final else results
     if not rows.report.converged:
         raise no_derivatives("tangents", rows.report.missed())
     states = {name: rows[name] for name in cell.states}
-    moved, finals = kernel.tangent(named, numpy_arrays, lengths, 0, states, dict(tangents), return_final)
+    moved, finals = kernel.tangent(named, numpy_arrays, lengths, 0, states, dict(by_name(tangents, "tangents")), return_final)
     made = tuple.__new__(arrays_class("Tangents", rows._fields), moved)
     if not return_final:
         return results, made

@@ -28,7 +28,7 @@ from torch.compiler import is_compiling
 
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError, no_derivatives, warn_of
-from .results import Report
+from .results import Report, by_name
 from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, autograd_functions, device_name, maker_on, sort_tensors
 
 __all__ = ["Function", "function"]
@@ -61,9 +61,9 @@ def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Functi
     return Function(source)
 
 
-def _are_numbers(sizes: Mapping[str, Any] | None) -> bool:
+def _are_numbers(sizes: Any) -> bool:
     """Others are refused, by whoever reads them."""
-    return not sizes or all(type(length) is int for length in sizes.values())
+    return type(sizes) is dict and all(type(length) is int for length in sizes.values())
 
 
 class Call:
@@ -286,15 +286,16 @@ class Function:
 
         Returns Results of tensors; with return_final, (Results, Finals). Numbers stand for tensors, too.
         """
-        if tensors:
-            named = {**tensors, **named} if named or type(tensors) is not dict else tensors
+        if tensors is not None:
+            named = {**by_name(tensors, "tensors"), **named} if named or type(tensors) is not dict else tensors
         if is_compiling():
             return self._traced(self._under_autocast(named), return_final, offsets, reverse, length, batch, sizes)
         if is_any_autocast_enabled():
             named = self._under_autocast(named)
         names, given, constants, lead, kind, requires_grad = sort_tensors(named, self._inputs)
         deterministic = kind >= -1 and lead >= 0 and given[lead].is_cuda and are_deterministic_algorithms_enabled()
-        if lead >= 0 and not constants and offsets is None and (not sizes or _are_numbers(sizes)):
+        told = (batch is None or type(batch) is int) and (length is None or type(length) is int) and type(reverse) is bool
+        if lead >= 0 and told and not constants and offsets is None and (sizes is None or _are_numbers(sizes)):
             axes = tuple(sizes.items()) if sizes else None
             key = (names, kind, batch, length, axes, reverse, return_final, deterministic)
             call = self._alike.get(key)
@@ -400,7 +401,7 @@ class Function:
     ) -> Call:
         """lead: of the tensors, which has the dtype of storage: an input, where there is one, as params may have a wider
         one; -1: there are no tensors."""
-        device, dtype = torch.device("cpu"), self.cell._dtype
+        device, dtype, finals = torch.device("cpu"), self.cell._dtype, bool(finals)
         if lead < 0:
             return Call(self, self.cell._kernel(dtype or 0, "cpu"), maker_on(device), names, constants, lengths, finals)
         name, first = names[lead], given[lead]

@@ -65,35 +65,26 @@ void make_kernel(Kernel* place, const std::string& source, bool is_file, const s
   new (place) Kernel(source, is_file, options);
 }
 
-/// (batch, length, sizes, offsets, reverse), as a call has them.
-AskedSizes asked(const nb::tuple& given) {
-  AskedSizes asked;
-  if (!given[0].is_none()) asked.batch = nb::cast<std::int64_t>(given[0]);
-  if (!given[1].is_none()) asked.length = nb::cast<std::int64_t>(given[1]);
-  asked.sizes = given[2];
-  asked.offsets = given[3];
-  asked.reverse = nb::cast<bool>(given[4]);
-  return asked;
-}
-
 nb::tuple run_forward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                       nb::object wanted, bool finals, bool report) {
-  return forward(kernel, {named, maker, asked(sizes), stream}, wanted, finals, report);
+  return forward(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, wanted, finals, report);
 }
 
 nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                        nb::dict states, nb::dict cotangents, nb::dict final_cotangents, nb::object wanted) {
-  return backward(kernel, {named, maker, asked(sizes), stream}, states, {cotangents, final_cotangents}, wanted);
+  return backward(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, states, {cotangents, final_cotangents},
+                  wanted);
 }
 
 void make_tensor_call(TensorCall* place, nb::object kernel, nb::tuple names, nb::dict constants, nb::object maker,
                       nb::tuple sizes, bool finals) {
-  new (place) TensorCall(kernel, {constants, maker, asked(sizes), 0, names, nb::tuple()}, finals);
+  const AskedSizes asked = asked_sizes(*nb::inst_ptr<Kernel>(kernel), sizes);
+  new (place) TensorCall(kernel, {constants, maker, asked, 0, names, nb::tuple()}, finals);
 }
 
 nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                       nb::dict states, nb::dict tangents, bool finals) {
-  return tangent(kernel, {named, maker, asked(sizes), stream}, states, tangents, finals);
+  return tangent(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, states, tangents, finals);
 }
 
 /// dtype and device of a tensor as one number: less than 0 on a CPU, -1 where nothing of it is known.

@@ -12,11 +12,21 @@
 namespace cellc::python {
 namespace {
 
+/// Whether that is an array.
+bool hold(Given& given, nb::handle array) {
+  try {
+    return given.held.take(array);
+  } catch (const HeldArray::NotDense& tensor) {
+    throw ArgumentFault{"DTypeError", given.info->key,
+                        given.info->label() + " is " + tensor.kind + "; expected a dense tensor"};
+  }
+}
+
 void convert(Given& given, const nb::object& maker) {
   const ArrayInfo& info = *given.info;
   try {
     given.object = maker.attr("convert")(given.object, info.dtype);
-    if (given.held.take(given.object)) return;
+    if (hold(given, given.object)) return;
   } catch (const nb::python_error&) {  // what NumPy has to say names no argument
   }
   throw ArgumentFault{"DTypeError", info.key, info.label() + ": expected an array, a number or a list of numbers"};
@@ -53,7 +63,7 @@ void append_one(const Kernel& kernel, const Kind& kind, PyObject* key, PyObject*
   Given one;
   one.info = info;
   one.object = nb::borrow(value);
-  if (!one.held.take(value)) {
+  if (!hold(one, value)) {
     one.is_scalar = PyFloat_Check(value) || PyLong_Check(value);
     if (!one.is_scalar) convert(one, maker);
   }
@@ -109,7 +119,7 @@ class DirectedRun {
     Given one;
     one.info = info;
     one.object = nb::borrow(array);
-    if (!one.held.take(array)) throw std::logic_error("no tensor");
+    if (!hold(one, array)) throw std::logic_error("no tensor");
     given_.push_back(std::move(one));
     arrays_.read(given_.back());
   }
@@ -147,6 +157,20 @@ class DirectedRun {
   CallArrays arrays_;
   std::vector<Recipe::Made> made_;
 };
+
+/// Results that are no tensors would lose them.
+void refuse_gradients(const DirectedRun& run) {
+  for (std::size_t i = 0; i < run.count(); ++i) {
+    const Given& given = run.value(i);
+    const nb::object& tensor = torch_types().tensor;
+    if (!tensor.is_valid() || PyObject_IsInstance(given.object.ptr(), tensor.ptr()) != 1) continue;
+    if (nb::object(given.object.attr("requires_grad")).ptr() == Py_True)
+      throw ArgumentFault{"DTypeError", given.info->key,
+                          given.info->label() +
+                              " is a tensor that requires a gradient, which arrays have none of: run "
+                              "cellc.torch.function(cell), or give x.detach()"};
+  }
+}
 
 bool is_wanted(const nb::object& wanted, const std::string& name) {
   return wanted.is_none() || PySequence_Contains(wanted.ptr(), nb::str(name.c_str()).ptr()) == 1;
@@ -330,6 +354,7 @@ void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key
 
 nb::tuple forward(const Kernel& kernel, const RunRequest& request, nb::object wanted, bool finals, bool report) {
   DirectedRun run(kernel, CELLC_FORWARD, request);
+  refuse_gradients(run);
   nb::list rows, last;
   for (const ArrayInfo& info : kernel.arrays()) {
     if (info.group() == Group::Rows && is_wanted(wanted, info.key)) rows.append(run.write(info));

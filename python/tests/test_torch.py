@@ -499,12 +499,59 @@ def test_what_does_not_converge_has_no_derivatives():
         ({"xz": torch.zeros(2, 5, 3, device="meta").double()}, cellc.DeviceMismatchError, "xz"),
         ({"xz": torch.zeros(2, 5, 3, dtype=torch.int32)}, cellc.DTypeError, "xz"),
         ({"ax": torch.zeros(3)}, cellc.ArgumentError, "ax"),
+        ({"az": torch.ones(3).double().to_sparse()}, cellc.DTypeError, "az"),
+        ({"xz": torch.ones(2, 5, 3).double().to_sparse()}, cellc.DTypeError, "xz"),
+        ({"xz": torch.nested.nested_tensor([torch.ones(5, 3).double()], layout=torch.jagged)}, cellc.DTypeError, "xz"),
     ],
 )
 def test_errors(gru, change, kind, argument):
     with pytest.raises(kind) as caught:
         gru({**tensors_for(gru, grad=False), **change})
     assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    "change, kind",
+    [
+        ({"length": np.zeros(3)}, cellc.DTypeError),
+        ({"length": 5.0}, cellc.DTypeError),
+        ({"batch": "2"}, cellc.DTypeError),
+        ({"reverse": "no"}, cellc.DTypeError),
+        ({"sizes": [("d", 3)]}, cellc.DTypeError),
+        ({"sizes": {"d": 3.0}}, cellc.DTypeError),
+    ],
+)
+def test_errors_of_options(gru, change, kind):
+    (argument,) = change
+    given = tensors_for(gru, grad=False)
+    gru(given, **({"length": 5} if argument == "length" else {}))  # an equal number is no whole one
+    with pytest.raises(kind, match=f"argument '{argument}': expected") as caught:
+        gru(given, **change)
+    assert caught.value.argument == argument
+
+
+def test_tensors_without_names(gru):
+    with pytest.raises(cellc.ArgumentError, match="arrays are given by name"):
+        gru(torch.zeros(2, 5, 3))
+
+
+def test_sparse_cotangents(gru):
+    y = gru(tensors_for(gru)).h
+    with pytest.raises(cellc.DTypeError, match="cotangent 'h' is of layout torch.sparse_coo; expected a dense tensor"):
+        y.backward(torch.ones_like(y).to_sparse())
+
+
+def test_gradients_that_arrays_would_lose(gru):
+    given = tensors_for(gru, grad=False, dtype=np.float32)
+    assert isinstance(gru.cell(given).h, np.ndarray)
+    with pytest.raises(cellc.DTypeError, match="'az' is a tensor that requires a gradient.* cellc.torch.function"):
+        gru.cell({**given, "az": given["az"].requires_grad_()})
+
+
+def test_a_device_of_torch():
+    cell = cellc.compile(EXAMPLES / "01_para_gru.cell", device=torch.device("cpu"), cache=False)
+    given = tensors_for(cellc.torch.function(cell), grad=False, dtype=np.float32)
+    assert cell(given).h.shape == (2, 5, 3)
 
 
 def test_a_wrong_cotangent_is_no_crash(gru):
