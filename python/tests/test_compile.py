@@ -113,6 +113,8 @@ def test_modules():
     expected, last = rnn(x)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(finals[1].h, last[1].h)
+    for start in (last, torch.stack([final.h for final in last])):
+        torch.testing.assert_close(compiled(x, start)[0], rnn(x, last)[0])
 
 
 def test_autocast():
