@@ -47,7 +47,7 @@ class Kernel:
         products: str,
         threads: int,
         cache: str,
-        tolerance: float,
+        tolerance: float | None,
         max_iterations: int,
         repair: bool,
         deterministic: bool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import threading
@@ -48,7 +49,7 @@ def compile(
         gradients by bf16 or tf32). CPUs and float64 keep their arithmetic.
     threads: of a CPU; 0: all cores.
     cpu: a name such as "x86-64-v3", which fixes the bits of results; None: this machine's.
-    tolerance: of what is solved by iterations; None: that of the dtype.
+    tolerance: of what is solved by iterations; None: that of the dtype; 0: the bits of a run step by step.
     max_iterations: before repair begins.
     repair: False leaves what has not converged as it is, with a ConvergenceWarning, and derivatives of such a run raise a
         ConvergenceError. Runs on tensors of a GPU, which nobody waits for, say nothing, and have derivatives.
@@ -68,7 +69,7 @@ def compile(
             "products": _name("products", products),
             "threads": _whole("threads", threads, 0),
             "cache": _cache_directory(cache),
-            "tolerance": _positive("tolerance", tolerance),
+            "tolerance": _tolerance(tolerance),
             "max_iterations": 0 if max_iterations is None else _whole("max_iterations", max_iterations, 1),
             "repair": _flag("repair", repair),
             "deterministic": _flag("deterministic", deterministic),
@@ -87,15 +88,15 @@ def dtype_number(dtype: Any) -> int:
     return DTYPES[name]
 
 
-def _positive(name: str, value: Any) -> float:
+def _tolerance(value: Any) -> float | None:
     if value is None:
-        return 0
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):
-        number = 0
-    if not number > 0:
-        raise OptionError(f"{name} {value!r}: expected a number above 0")
+        number = -1
+    if not 0 <= number < math.inf:
+        raise OptionError(f"tolerance {value!r}: expected a number from 0 on")
     return number
 
 

@@ -47,7 +47,7 @@ nb::list described_axes(const Kernel& kernel) {
 
 void make_kernel(Kernel* place, const std::string& source, bool is_file, const std::string& cell, int dtype,
                  const std::string& device, const std::string& cpu, const std::string& solver,
-                 const std::string& products, int threads, const std::string& cache, double tolerance,
+                 const std::string& products, int threads, const std::string& cache, std::optional<double> tolerance,
                  int max_iterations, bool repair, bool deterministic) {
   KernelOptions options;
   options.cell = cell;
@@ -151,7 +151,7 @@ NB_MODULE(_core, module) {
   module.def("operator_table", [] { return reinterpret_cast<std::uintptr_t>(&operator_table()); });
   nb::class_<Kernel>(module, "Kernel")
       .def("__init__", &make_kernel, "source"_a, nb::kw_only(), "is_file"_a, "cell"_a, "dtype"_a, "device"_a, "cpu"_a,
-           "solver"_a, "products"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a,
+           "solver"_a, "products"_a, "threads"_a, "cache"_a, "tolerance"_a.none(), "max_iterations"_a, "repair"_a,
            "deterministic"_a)
       .def("arrays", &described_arrays)
       .def("derivatives", &described_derivatives)

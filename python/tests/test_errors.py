@@ -169,7 +169,7 @@ def test_gradient_of_an_integer(gru, arrays):
     [
         ({"solver": "magic"}, "solver 'magic': expected auto"),
         ({"dtype": "int8"}, "dtype 'int8': expected float32"),
-        ({"tolerance": -1}, "tolerance -1: expected a number above 0"),
+        ({"tolerance": -1}, "tolerance -1: expected a number from 0 on"),
         ({"tolerance": float("nan")}, "tolerance"),
         ({"tolerance": float("inf")}, "tolerance"),
         ({"threads": -1}, "threads -1: expected a number from 0 on"),
@@ -177,7 +177,7 @@ def test_gradient_of_an_integer(gru, arrays):
         ({"threads": 2**40}, "threads 1099511627776: expected"),
         ({"max_iterations": 2.5}, "max_iterations 2.5: expected a whole number"),
         ({"max_iterations": 0}, "max_iterations 0: expected a number from 1 on"),
-        ({"tolerance": "x"}, "tolerance 'x': expected a number above 0"),
+        ({"tolerance": "x"}, "tolerance 'x': expected a number from 0 on"),
         ({"solver": 3}, "solver 3: expected a name"),
         ({"products": b"f32"}, "products b'f32': expected a name"),
         ({"repair": "no"}, "repair 'no': expected True or False"),
