@@ -254,6 +254,7 @@ class Recurrence(nn.Module):
                 results, final = self.function(
                     {**named, **dict(layer.params.items()), **starts[at]},
                     return_final=True, offsets=offsets, reverse=direction == 1, sizes=layer.sizes,
+                    write=(self.output,),
                 )  # fmt: skip
                 rows = getattr(results, self.output)
                 flat = rows.dim() - len(self.cell.states.get(self.output, self.cell.outs.get(self.output, ())))

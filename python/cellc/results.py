@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from .errors import ArgumentError
 
@@ -22,7 +22,7 @@ def names_of(given: Any, argument: str) -> Sequence[str]:
     """A name, or several."""
     if isinstance(given, str):
         return (given,)
-    if not isinstance(given, Iterable):
+    if not hasattr(given, "__iter__"):
         raise ArgumentError(f"{argument}: expected names, not {type(given).__name__}", argument)
     return tuple(given)
 

@@ -28,7 +28,7 @@ from torch.compiler import is_compiling
 
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError, no_derivatives, warn_of
-from .results import Report, by_name
+from .results import Arrays, Report, arrays_class, by_name
 from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, autograd_functions, device_name, maker_on, sort_tensors
 
 __all__ = ["Function", "function"]
@@ -70,7 +70,7 @@ class Call:
     """All of a call but its tensors: its kernel, their names, and arguments that are no tensors. Calls without such
     arguments share one.
 
-    forward(tensors): states, outs, and finals if they are wanted.
+    forward(tensors): `rows`, which are states and outs, and finals if they are wanted.
     backward(saved, cotangents, needed): gradients, None where none is needed. saved: the tensors, then the states;
         needed: of the tensors, and of whatever stands before them.
     curvature: of python/src/run.h.
@@ -78,8 +78,8 @@ class Call:
     """
 
     __slots__ = (
-        "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names", "rows",
-        "run", "states", "tensor_call", "unknown", "was_run", "watched",
+        "all_rows", "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names",
+        "rows", "run", "states", "tensor_call", "unknown", "was_run", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -91,8 +91,9 @@ class Call:
         constants: dict[str, Any],
         lengths: tuple[Any, ...],
         finals: bool,
+        rows: tuple[str, ...] | None,
     ):
-        call = TensorCall(kernel, names, constants, maker, lengths, finals)
+        call = TensorCall(kernel, names, constants, maker, lengths, rows, finals)
         self.forward, self.backward, self.curvature = call.forward, call.backward, call.curvature
         self.watched = maker.device.type == "cpu" and not function.repairs
         if self.watched:
@@ -102,7 +103,7 @@ class Call:
         self.maker = maker
         self.names = names
         self.states = function.states
-        self.rows = function.rows
+        self.all_rows, self.rows = function.rows, function.rows if rows is None else rows
         self.constants = constants
         self.lengths = lengths
         self.finals = finals
@@ -190,7 +191,8 @@ class _Run(torch.autograd.Function):
         for key, moved in zip(call.kernel.finals, finals):
             if moved is None:
                 raise NotImplementedError(f"the final '{key}' has no tangent: call without return_final")
-        return rows + finals
+        by_row = dict(zip(call.all_rows, rows))
+        return *(by_row[name] for name in call.rows), *finals
 
 
 def _run_of(call: Call) -> Any:
@@ -262,6 +264,7 @@ class Function:
         self._results, self._finals = cell._results, cell._finals
         self._calls: dict[Any, Call] = {}
         self._alike: dict[Any, Call] = {}  # the same calls, by what the extension module says of their tensors
+        self._some_results: dict[tuple[str, ...], type[Arrays]] = {}
         self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
         self.number = next(_NUMBERS)
         _FUNCTIONS[self.number] = self
@@ -280,47 +283,67 @@ class Function:
         length: int | None = None,
         batch: int | None = None,
         sizes: Mapping[str, int] | None = None,
+        write: Sequence[str] | None = None,
         **named: Any,
     ) -> Any:
         """Runs the cell over whole sequences of tensors; shapes, names and errors are those of ``Cell``.
+
+        What ``write`` does not name is not made, but that gradients need all states, and graphs of torch.compile make
+        everything.
 
         Returns Results of tensors; with return_final, (Results, Finals). Numbers stand for tensors, too.
         """
         if tensors is not None:
             named = {**by_name(tensors, "tensors"), **named} if named or type(tensors) is not dict else tensors
+        wanted = None if write is None else self.cell._known(write)
         if is_compiling():
-            return self._traced(self._under_autocast(named), return_final, offsets, reverse, length, batch, sizes)
+            return self._traced(self._under_autocast(named), return_final, offsets, reverse, length, batch, sizes, wanted)
         if is_any_autocast_enabled():
             named = self._under_autocast(named)
         names, given, constants, lead, kind, requires_grad = sort_tensors(named, self._inputs)
         deterministic = kind >= -1 and lead >= 0 and given[lead].is_cuda and are_deterministic_algorithms_enabled()
+        rows = wanted
+        if wanted is not None and (requires_grad and is_grad_enabled() or forward_ad._current_level >= 0):
+            rows = self.states + tuple(name for name in wanted if name in self.cell.outs)
         told = (batch is None or type(batch) is int) and (length is None or type(length) is int) and type(reverse) is bool
         if lead >= 0 and told and not constants and offsets is None and (sizes is None or _are_numbers(sizes)):
             axes = tuple(sizes.items()) if sizes else None
-            key = (names, kind, batch, length, axes, reverse, return_final, deterministic)
+            key = (names, kind, batch, length, axes, reverse, return_final, deterministic, rows)
             call = self._alike.get(key)
             if call is None:
-                call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final, deterministic)
+                call = self._plain_call(
+                    names, given, lead, batch, length, sizes, reverse, return_final, deterministic, rows
+                )
                 if kind != -1:
                     if len(self._alike) >= 256:
                         self._alike.clear()
                     self._alike[key] = call
         else:
             lengths = (batch, length, sizes, offsets, reverse)
-            call = self._call(names, given, lead, constants, lengths, return_final, deterministic)
+            call = self._call(names, given, lead, constants, lengths, return_final, deterministic, rows)
         if forward_ad._current_level >= 0:
             results = _Run.apply(call, *given)
         elif requires_grad and is_grad_enabled():
             results = (call.run or call.next_run())(*given)
         else:
             results = call.forward(given)
+        kind, count = self._results, len(call.rows)
+        if wanted is not None:
+            kind, made = self._results_of(wanted), results
+            results = *(made[call.rows.index(name)] for name in wanted), *made[count:]
+            count = len(wanted)
         if not return_final:
-            return tuple.__new__(self._results, results)
-        count = len(self.rows)
-        return tuple.__new__(self._results, results[:count]), tuple.__new__(self._finals, results[count:])
+            return tuple.__new__(kind, results)
+        return tuple.__new__(kind, results[:count]), tuple.__new__(self._finals, results[count:])
+
+    def _results_of(self, wanted: tuple[str, ...]) -> type[Arrays]:
+        if wanted not in self._some_results:
+            self._some_results[wanted] = arrays_class("Results", wanted)
+        return self._some_results[wanted]
 
     def _traced(
-        self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any
+        self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any,
+        wanted: Any,
     ) -> Any:
         """The same as an operator of torch, which torch.compile puts into its graph."""
         if batch is not None or self.cell.histories and return_final:
@@ -343,6 +366,8 @@ class Function:
         results = torch.ops.cellc.forward(given, number, ",".join(names), return_final, reverse, offsets, length)
         count = len(self.rows)
         rows = self._plain_results(*results[:count])
+        if wanted is not None:
+            rows = namedtuple("Results", wanted, rename=True)(*(rows[self.rows.index(name)] for name in wanted))
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
 
     def _under_autocast(self, named: dict[str, Any]) -> dict[str, Any]:
@@ -377,16 +402,17 @@ class Function:
         reverse: bool,
         finals: bool,
         deterministic: bool,
+        rows: tuple[str, ...] | None = None,
     ) -> Call:
         """Without offsets, of tensors alone: one for all that are alike."""
         axes = tuple(sizes.items()) if sizes else None
-        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals, deterministic)
+        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals, deterministic, rows)
         call = self._calls.get(key)
         if call is None:
             if len(self._calls) >= 256:  # of lengths that are told, there may be many
                 self._calls.clear()
             lengths = (batch, length, dict(sizes) if sizes else None, None, reverse)
-            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals, deterministic)
+            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals, deterministic, rows)
         return call
 
     def _call(
@@ -398,12 +424,14 @@ class Function:
         lengths: tuple[Any, ...],
         finals: bool,
         deterministic: bool,
+        rows: tuple[str, ...] | None = None,
     ) -> Call:
         """lead: of the tensors, which has the dtype of storage: an input, where there is one, as params may have a wider
         one; -1: there are no tensors."""
         device, dtype, finals = torch.device("cpu"), self.cell._dtype, bool(finals)
         if lead < 0:
-            return Call(self, self.cell._kernel(dtype or 0, "cpu"), maker_on(device), names, constants, lengths, finals)
+            kernel = self.cell._kernel(dtype or 0, "cpu")
+            return Call(self, kernel, maker_on(device), names, constants, lengths, finals, rows)
         name, first = names[lead], given[lead]
         device = first.device
         if device.type not in ("cpu", "cuda"):
@@ -414,7 +442,7 @@ class Function:
             expected = "float32, float64, float16 or bfloat16"
             raise DTypeError(f"argument '{name}' is {first.dtype}; expected {expected}", name)
         kernel = self.cell._kernel(dtype, device_name(device), deterministic)
-        return Call(self, kernel, maker_on(device), names, constants, lengths, finals)
+        return Call(self, kernel, maker_on(device), names, constants, lengths, finals, rows)
 
     def __reduce__(self) -> Any:
         return Function, (self.cell, self.sizes)

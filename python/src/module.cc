@@ -77,9 +77,9 @@ nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, n
 }
 
 void make_tensor_call(TensorCall* place, nb::object kernel, nb::tuple names, nb::dict constants, nb::object maker,
-                      nb::tuple sizes, bool finals) {
+                      nb::tuple sizes, nb::object rows, bool finals) {
   const AskedSizes asked = asked_sizes(*nb::inst_ptr<Kernel>(kernel), sizes);
-  new (place) TensorCall(kernel, {constants, maker, asked, 0, names, nb::tuple()}, finals);
+  new (place) TensorCall(kernel, {constants, maker, asked, 0, names, nb::tuple()}, rows, finals);
 }
 
 nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
@@ -163,7 +163,8 @@ NB_MODULE(_core, module) {
       .def("backward", &run_backward)
       .def("tangent", &run_tangent);
   nb::class_<TensorCall>(module, "TensorCall")
-      .def("__init__", &make_tensor_call)
+      .def("__init__", &make_tensor_call, "kernel"_a, "names"_a, "constants"_a, "maker"_a, "sizes"_a, "rows"_a.none(),
+           "finals"_a)
       .def("forward", nb::overload_cast<const nb::tuple&>(&TensorCall::forward, nb::const_))
       .def("watched", &TensorCall::watched)
       .def("backward", &TensorCall::backward)

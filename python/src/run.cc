@@ -91,6 +91,8 @@ void refuse_missing(const Kernel& kernel, const std::vector<Given>& given) {
   if (!first.empty()) throw ArgumentFault{"ArgumentError", first, "missing: " + missing};
 }
 
+}  // namespace
+
 /// A call in some direction with its values: sizes come from them.
 class DirectedRun {
  public:
@@ -157,6 +159,8 @@ class DirectedRun {
   CallArrays arrays_;
   std::vector<Recipe::Made> made_;
 };
+
+namespace {
 
 /// Results that are no tensors would lose them.
 void refuse_gradients(const DirectedRun& run) {
@@ -242,17 +246,6 @@ std::shared_ptr<cellc_call> prepared_backward(const Kernel& kernel, const Direct
   return kernel.prepared(CELLC_BACKWARD, run.shape());
 }
 
-/// What a backward call reads of the forward run's results: the states, and cotangents of as many as there are.
-void read_results(const Kernel& kernel, const RunRequest& request, const nb::tuple& cotangents, DirectedRun& run) {
-  std::size_t state = request.names.size(), cotangent = 0;
-  for (const ArrayInfo& info : kernel.arrays())
-    if (info.role == CELLC_ROLE_STATE) run.read(CELLC_IS_VALUE, info, request.tensors[state++]);
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel.arrays())
-      if (info.group() == group && cotangent < cotangents.size())
-        run.read(CELLC_IS_COTANGENT, info, cotangents[cotangent++]);
-}
-
 /// That tensors are on.
 void* stream_of(const Kernel& kernel, const nb::object& maker) {
   if (!kernel.on_gpu()) return nullptr;
@@ -284,10 +277,13 @@ nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, PyObject* const* te
 
 /// What calls of that kind have in common. Null where each is its own: with offsets, and with arguments that are no
 /// tensors.
-std::shared_ptr<const RecipeKey> key_of(const RunRequest& request) {
+std::shared_ptr<const RecipeKey> key_of(const RunRequest& request, const Kernel& kernel,
+                                        const std::vector<const ArrayInfo*>& results) {
   const AskedSizes& asked = request.sizes;
-  if (!asked.offsets.is_none() || request.named.size() > 0) return nullptr;
+  if (!asked.offsets.is_none() || request.named.size() > 0 || kernel.arrays().size() > 64) return nullptr;
   auto key = std::make_shared<RecipeKey>();
+  for (const ArrayInfo* info : results)
+    if (info->group() == Group::Rows) key->rows |= std::uint64_t{1} << info->number;
   key->names = request.names;
   key->reverse = asked.reverse;
   if (asked.batch) key->lengths.emplace_back("batch", *asked.batch);
@@ -409,12 +405,30 @@ nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict stat
   return nb::make_tuple(nb::tuple(rows), nb::tuple(last));
 }
 
-TensorCall::TensorCall(nb::object owner, RunRequest request, bool finals)
+TensorCall::TensorCall(nb::object owner, RunRequest request, nb::object rows, bool finals)
     : owner_(std::move(owner)),
       kernel_(*nb::inst_ptr<Kernel>(owner_)),
       request_(std::move(request)),
       finals_(finals),
-      key_(key_of(request_)) {}
+      results_(results_of(rows)),
+      key_(key_of(request_, kernel_, results_)) {}
+
+std::vector<const ArrayInfo*> TensorCall::results_of(const nb::object& rows) const {
+  std::vector<const ArrayInfo*> results;
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel_.arrays())
+      if (info.group() == group && (group == Group::Rows ? is_wanted(rows, info.key) : finals_))
+        results.push_back(&info);
+  return results;
+}
+
+void TensorCall::read_results(const RunRequest& request, const nb::tuple& cotangents, DirectedRun& run) const {
+  std::size_t state = request.names.size();
+  for (const ArrayInfo& info : kernel_.arrays())
+    if (info.role == CELLC_ROLE_STATE) run.read(CELLC_IS_VALUE, info, request.tensors[state++]);
+  for (std::size_t i = 0; i < std::min(cotangents.size(), results_.size()); ++i)
+    run.read(CELLC_IS_COTANGENT, *results_[i], cotangents[i]);
+}
 
 RunRequest TensorCall::request(const nb::tuple& tensors) const {
   RunRequest request = request_;
@@ -449,9 +463,7 @@ nb::tuple TensorCall::forward(const nb::tuple& given, cellc_report* report) cons
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_FORWARD, request);
   nb::list list;
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel_.arrays())
-      if (info.group() == group && (group == Group::Rows || finals_)) list.append(run.write(info));
+  for (const ArrayInfo* info : results_) list.append(run.write(*info));
   const nb::tuple results(list);
   const auto prepared = kernel_.prepared(CELLC_FORWARD, run.shape());
   const cellc_status status = placed(kernel_, run, prepared.get()).forward(report);
@@ -497,7 +509,7 @@ nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangen
     return nb::borrow<nb::tuple>(again);
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_BACKWARD, request);
-  read_results(kernel_, request, cotangents, run);
+  read_results(request, cotangents, run);
   const std::size_t before = needed.size() - request.names.size();
   nb::list list;
   bool fit = true;
@@ -551,7 +563,7 @@ Repeated TensorCall::repeat_operator(const OperatorCall& asked, const OperatorRe
 nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& moved) const {
   const RunRequest request = this->request(given);
   DirectedRun backward(kernel_, CELLC_BACKWARD, request), tangent(kernel_, CELLC_TANGENT, request);
-  read_results(kernel_, request, cotangents, backward);
+  read_results(request, cotangents, backward);
   std::size_t state = request.names.size();
   for (const ArrayInfo& info : kernel_.arrays())
     if (info.role == CELLC_ROLE_STATE) tangent.read(CELLC_IS_VALUE, info, request.tensors[state++]);
@@ -561,12 +573,10 @@ nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotange
     tangent.read(CELLC_IS_TANGENT, value, moved[i]);
     gradients.append(backward.write(*kernel_.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.key)));
   }
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel_.arrays()) {
-      if (info.group() != group) continue;
-      const ArrayInfo* moves = kernel_.find(CELLC_TANGENT, CELLC_IS_TANGENT, group, info.key);
-      tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
-    }
+  for (const ArrayInfo* info : results_) {
+    const ArrayInfo* moves = kernel_.find(CELLC_TANGENT, CELLC_IS_TANGENT, info->group(), info->key);
+    tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
+  }
   const cellc_shape shape = backward.shape();
   const CallArrays &pulled = backward.arrays(), &pushed = tangent.arrays();
   cellc_status status;

@@ -146,3 +146,14 @@ def test_gradients_that_nobody_watches():
         torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x)
     with pytest.warns(cellc.ConvergenceWarning):
         torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x.detach())
+
+
+def test_some_results():
+    text = "cell c[d] { state s[d]\n input x[d]\n s' = 0.5*s + x\n out y = 2*s'\n out z = s'*s' }"
+    f = cellc.torch.function(text, cache=False)
+    compiled = torch.compile(lambda x: f(x=x, write=["z", "y"]), backend="aot_eager", fullgraph=True)
+    x = torch.randn(2, 7, 3, requires_grad=True)
+    found, expected = compiled(x), f(x=x, write=["z", "y"])
+    assert found._fields == expected._fields == ("y", "z")
+    torch.testing.assert_close(found.z, expected.z)
+    torch.testing.assert_close(*(torch.autograd.grad(results.z.sum(), x) for results in (found, expected)))

@@ -337,3 +337,20 @@ def test_it_learns(batch_first):
         optimiser.step()
         losses.append(loss.item())
     assert losses[0] > 0.6 and sum(losses[-10:]) / 10 < 0.25
+
+
+def test_states_that_nobody_reads_are_not_made(monkeypatch):
+    rnn = module("cell c[d] { state s[d]\n input x[d]\n s' = 0.5*s + x\n out y = 2*s'\n out z = s' }", d=3, output="y")
+    made, x = [], torch.randn(2, 7, 3)
+    empty = cellc.tensors.TensorMaker.empty
+    monkeypatch.setattr(
+        cellc.tensors.TensorMaker, "empty", lambda maker, shape, dtype: made.append(shape) or empty(maker, shape, dtype)
+    )
+    with torch.no_grad():
+        y, (final,) = rnn(x)
+    assert made == [(2, 7, 3), (2, 3)]
+    torch.testing.assert_close(final.s, y[:, -1] / 2)
+    made.clear()
+    rnn(x.requires_grad_())[0].sum().backward()
+    assert made[:3] == [(2, 7, 3), (2, 7, 3), (2, 3)]  # states, for gradients, but not z
+    torch.testing.assert_close(x.grad[0, -1], torch.full((3,), 2.0))
