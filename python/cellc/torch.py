@@ -3,7 +3,7 @@
 Tensors are read and written where they are, without copies wherever their rows are contiguous. On a GPU work is queued on
 the current stream, and nobody waits for it; where torch.use_deterministic_algorithms(True) was called, the same call gives the
 same bits there. Gradients flow to every input, param, start and history that requires one;
-forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
+forward-mode derivatives (torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
 gradients (create_graph=True); those of a GPU, and third derivatives, are refused.
 """
 

@@ -171,7 +171,13 @@ void HeldArray::take_tensor(nb::handle object) {
   else  // such as meta, which has no memory
     view.device = kElsewhere;
   if (view.device != kElsewhere) {
-    view.data = static_cast<std::byte*>(PyLong_AsVoidPtr(call(object, names->data_ptr).ptr()));
+    PyObject* self = object.ptr();
+    const nb::object address = nb::steal(PyObject_VectorcallMethod(names->data_ptr, &self, 1, nullptr));
+    if (!address.is_valid()) {
+      PyErr_Clear();
+      throw NotDense{"without memory, as those that torch.func maps"};
+    }
+    view.data = static_cast<std::byte*>(PyLong_AsVoidPtr(address.ptr()));
     if (PyErr_Occurred()) throw nb::python_error();
   }
   if (!set_shape(view, static_cast<int>(PyTuple_Size(shape.ptr())))) return;

@@ -49,7 +49,7 @@ TorchTypes& torch_types();
 /// An array that stays where it is while this lives.
 class HeldArray {
  public:
-  /// A tensor that is no block of numbers: a sparse or nested one.
+  /// A tensor that is no block of numbers: a sparse or nested one, or one of a transform.
   struct NotDense {
     std::string kind;
   };
@@ -64,6 +64,8 @@ class HeldArray {
   /// Whether `object` is an array. Throws NotDense.
   bool take(nb::handle object);
   void release();
+  /// Whether it was taken by the buffer protocol, as arrays of NumPy are.
+  bool is_buffer() const { return buffered_; }
 
   View view;
 

@@ -167,7 +167,8 @@ void refuse_gradients(const DirectedRun& run) {
   for (std::size_t i = 0; i < run.count(); ++i) {
     const Given& given = run.value(i);
     const nb::object& tensor = torch_types().tensor;
-    if (!tensor.is_valid() || PyObject_IsInstance(given.object.ptr(), tensor.ptr()) != 1) continue;
+    if (given.held.is_buffer() || !tensor.is_valid() || PyObject_IsInstance(given.object.ptr(), tensor.ptr()) != 1)
+      continue;
     if (nb::object(given.object.attr("requires_grad")).ptr() == Py_True)
       throw ArgumentFault{"DTypeError", given.info->key,
                           given.info->label() +

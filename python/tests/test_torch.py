@@ -599,6 +599,14 @@ def test_sparse_cotangents(gru):
         y.backward(torch.ones_like(y).to_sparse())
 
 
+def test_transforms_of_torch_are_refused(gru):
+    given = tensors_for(gru, grad=False)
+    with pytest.raises(cellc.DTypeError, match="'xz' is without memory, as those that torch.func maps; expected a dense"):
+        torch.func.vmap(lambda x: gru({**given, "xz": x}).h)(torch.zeros(4, 2, 5, 3).double())
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(lambda x: gru({**given, "xz": x}).h.sum())(given["xz"])
+
+
 def test_gradients_that_arrays_would_lose(gru):
     given = tensors_for(gru, grad=False, dtype=np.float32)
     assert isinstance(gru.cell(given).h, np.ndarray)
