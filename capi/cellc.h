@@ -119,7 +119,7 @@ typedef struct {
   int threads;           /* of a CPU; 0: all cores */
   const char* cache_dir; /* where compiled code is kept, and what was measured: runs on a CPU then follow the plans that
                             `cellc tune` found, and costs that the first of them measures; null: nowhere */
-  double tolerance;      /* 0 or less: the dtype's default; infinity and NaN are refused */
+  double tolerance;      /* 0 or less: the dtype's default, but see has_tolerance; infinity and NaN are refused */
   int max_iterations;    /* 0: the default */
   int no_repair;
   int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
@@ -148,6 +148,8 @@ typedef struct {
    * (docs/notes/cuda-strategies.md has what is promised, and what it costs). Calls of a CPU, gradients and tangents
    * repeat theirs without it. */
   int deterministic;
+  /* Not 0: `tolerance` is meant as it stands, 0 or more. 0: the bits of a run step by step. */
+  int has_tolerance;
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);

@@ -42,6 +42,7 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr,
                                            nullptr,
+                                           0,
                                            0};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
 constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan);
@@ -106,7 +107,9 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   // Everything is within a tolerance of infinity, and nothing within one that is no number.
   if (!std::isfinite(options.tolerance))
     throw Misuse(fmt::format("a tolerance of {}: expected a number, or 0 for the dtype's default", options.tolerance));
-  if (options.tolerance > 0) kernel->solve.tolerance = options.tolerance;
+  if (options.has_tolerance && options.tolerance < 0)
+    throw Misuse(fmt::format("a tolerance of {}: expected a number from 0 on", options.tolerance));
+  if (options.has_tolerance || options.tolerance > 0) kernel->solve.tolerance = options.tolerance;
   if (options.max_iterations > 0) kernel->solve.max_iterations = options.max_iterations;
   kernel->solve.repair = options.no_repair == 0;
   kernel->solve.check_scans = options.trust_scans == 0;

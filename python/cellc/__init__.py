@@ -17,6 +17,7 @@ from .derived import Block, Jacobian, Stage, Structure
 from .errors import (
     ArgumentError,
     CellError,
+    ConvergenceError,
     ConvergenceWarning,
     DeviceError,
     DeviceMismatchError,
@@ -34,6 +35,7 @@ __all__ = [
     "Block",
     "Cell",
     "CellError",
+    "ConvergenceError",
     "ConvergenceWarning",
     "DTypeError",
     "DeviceError",

@@ -22,9 +22,10 @@ def operator_table() -> int: ...
 class TensorCall:
     def __init__(
         self, kernel: Kernel, names: tuple[str, ...], constants: dict[str, Any], maker: Any, sizes: tuple[Any, ...],
-        finals: bool,
+        rows: Sequence[str] | None, finals: bool,
     ) -> None: ...
     def forward(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]: ...
+    def watched(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]: ...
     def backward(
         self, tensors: tuple[Any, ...], cotangents: tuple[Any, ...], needed: tuple[bool, ...]
     ) -> tuple[Any, ...]: ...
@@ -46,7 +47,7 @@ class Kernel:
         products: str,
         threads: int,
         cache: str,
-        tolerance: float,
+        tolerance: float | None,
         max_iterations: int,
         repair: bool,
         deterministic: bool,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import operator
 import os
 import threading
-import warnings
 from typing import Any, Mapping, Sequence
 
 from . import _core, differentiate, numpy_arrays
 from .derived import Jacobian, Structure, Text, explained
 from .differentiate import Pullback
-from .errors import ArgumentError, ConvergenceWarning, DeviceError, OptionError
-from .results import Arrays, Report, arrays_class
+from .errors import ArgumentError, DeviceError, OptionError, warn_of
+from .results import Arrays, Report, arrays_class, by_name, names_of
 
 DTYPES = {"float32": 0, "f32": 0, "float64": 1, "f64": 1, "float16": 2, "f16": 2, "bfloat16": 3, "bf16": 3}
 # Roles of arrays in cellc.h.
@@ -24,7 +25,7 @@ def compile(
     *,
     cell: str | None = None,
     dtype: Any = None,
-    device: str | None = None,
+    device: Any = None,
     solver: str | None = None,
     products: str | None = None,
     threads: int = 0,
@@ -41,16 +42,17 @@ def compile(
     cell: which, where the source has several.
     dtype: of storage: "float32", "float64", "float16", "bfloat16" or a dtype of NumPy or torch. None: that of the
         arrays of each call.
-    device: "cpu", "cuda", "cuda:1". None: where the arrays of each call are.
+    device: "cpu", "cuda", "cuda:1", or a device of torch. None: where the arrays of each call are.
     solver: "auto", "sequential", or another that ``cellc run --help`` lists.
     products: what a GPU multiplies in where rows meet a matrix of params: "3xtf32" (as None: errors like those of f32),
         "f32", "tf32", "bf16", or "storage" (the 16 bits of the dtype, in which all rows then pass between stages, too;
         gradients by bf16 or tf32). CPUs and float64 keep their arithmetic.
     threads: of a CPU; 0: all cores.
     cpu: a name such as "x86-64-v3", which fixes the bits of results; None: this machine's.
-    tolerance: of what is solved by iterations; None: that of the dtype.
+    tolerance: of what is solved by iterations; None: that of the dtype; 0: the bits of a run step by step.
     max_iterations: before repair begins.
-    repair: False leaves what has not converged as it is, with a ConvergenceWarning.
+    repair: False leaves what has not converged as it is, with a ConvergenceWarning, and derivatives of such a run raise a
+        ConvergenceError. Runs on tensors of a GPU, which nobody waits for, say nothing, and have derivatives.
     deterministic: True has a GPU give the same bits each time a forward run is made again, which costs where channels are
         few or states remember for long. Runs on tensors do where torch.use_deterministic_algorithms(True) asks for it.
         Runs on a CPU, and derivatives, repeat theirs without it.
@@ -61,19 +63,19 @@ def compile(
     return Cell(
         source,
         {
-            "cell": cell or "",
-            "cpu": cpu or "",
-            "solver": solver or "",
-            "products": products or "",
-            "threads": threads,
+            "cell": _name("cell", cell),
+            "cpu": _name("cpu", cpu),
+            "solver": _name("solver", solver),
+            "products": _name("products", products),
+            "threads": _whole("threads", threads, 0),
             "cache": _cache_directory(cache),
-            "tolerance": _positive("tolerance", tolerance),
-            "max_iterations": int(_positive("max_iterations", max_iterations)),
-            "repair": repair,
-            "deterministic": deterministic,
+            "tolerance": _tolerance(tolerance),
+            "max_iterations": 0 if max_iterations is None else _whole("max_iterations", max_iterations, 1),
+            "repair": _flag("repair", repair),
+            "deterministic": _flag("deterministic", deterministic),
         },
         None if dtype is None else dtype_number(dtype),
-        device,
+        None if device is None else str(device),  # of torch.device, too
     )
 
 
@@ -86,11 +88,37 @@ def dtype_number(dtype: Any) -> int:
     return DTYPES[name]
 
 
-def _positive(name: str, value: float | None) -> float:
+def _tolerance(value: Any) -> float | None:
     if value is None:
-        return 0
-    if not value > 0:
-        raise OptionError(f"{name} {value}: expected a number above 0")
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number < math.inf:
+        raise OptionError(f"tolerance {value!r}: expected a number from 0 on")
+    return number
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{name} {value!r}: expected a whole number") from None
+    if not least <= number < 2**31:
+        raise OptionError(f"{name} {value!r}: expected a number from {least} on, of at most 31 bits")
+    return number
+
+
+def _name(option: str, value: Any) -> str:
+    if value is not None and not isinstance(value, str):
+        raise OptionError(f"{option} {value!r}: expected a name")
+    return value or ""
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} {value!r}: expected True or False")
     return value
 
 
@@ -98,7 +126,9 @@ def _cache_directory(cache: Any) -> str:
     if cache is False or cache is None:
         return ""
     if cache is not True:
-        return os.fspath(cache)
+        if not isinstance(cache, (str, bytes, os.PathLike)):
+            raise OptionError(f"cache {cache!r}: expected True, False or a directory")
+        return os.fsdecode(cache)
     if "CELLC_CACHE_DIR" in os.environ:
         return os.environ["CELLC_CACHE_DIR"]
     home = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("HOME") and os.path.join(os.environ["HOME"], ".cache"))
@@ -185,24 +215,23 @@ class Cell:
 
         Raises ArgumentError, DTypeError, ShapeError, DeviceMismatchError, which name the argument; DeviceError.
         """
-        if arrays:
-            named = {**arrays, **named}
+        if arrays is not None:
+            named = {**by_name(arrays, "arrays"), **named}
         if write is not None:
             write = self._known(write)
         kernel = self._kernel_of(named)
         results, finals, report = kernel.forward(
-            named, numpy_arrays, (batch, length, sizes, offsets, reverse), 0, write, return_final, True
+            named, numpy_arrays, (batch, length, sizes, offsets, reverse), 0, write, bool(return_final), True
         )
         kind = self._results if write is None else arrays_class("Results", write)
         made = tuple.__new__(kind, results)
         made.report = Report._make(report)
         if not report[0]:
-            warnings.warn(_unconverged(made.report), ConvergenceWarning, stacklevel=2)
+            warn_of(made.report.missed())
         return (made, tuple.__new__(self._finals, finals)) if return_final else made
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
-        if isinstance(names, str):
-            names = (names,)
+        names = names_of(names, "write")
         for name in names:
             if name not in self._results._fields:
                 raise ArgumentError(f"write: there is no state or out '{name}'", "write")
@@ -259,7 +288,7 @@ class Cell:
         """Runs the cell, and gives with the results a function from cotangents of them to gradients.
 
         ``y, pullback = cell.vjp(x=x, W=W)``, then ``pullback({"h": dh}).W`` or ``pullback(h=dh)``. Arguments are those
-        of a call. wrt: names of inputs, params, states (their starts) or histories; None: all arrays that are given.
+        of a call. Of a run that has not converged the function raises ConvergenceError. wrt: names of inputs, params, states (their starts) or histories; None: all arrays that are given.
         """
         return differentiate.vjp(self, arrays, wrt, return_final, call)
 
@@ -348,10 +377,3 @@ class Cell:
 
     def _repr_latex_(self) -> str:
         return self.jacobian._repr_latex_()
-
-
-def _unconverged(report: Report) -> str:
-    return (
-        f"{report.unconverged} sequences have not converged: largest residual {report.max_residual:.3g} after "
-        f"{report.iterations} iterations"
-    )

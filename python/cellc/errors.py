@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 __all__ = [
     "ArgumentError",
     "CellError",
+    "ConvergenceError",
     "ConvergenceWarning",
     "DTypeError",
     "DeviceError",
@@ -62,12 +66,32 @@ class DeviceError(Error, RuntimeError):
     """The device, the code generator, the file system or memory failed."""
 
 
+class ConvergenceError(Error, RuntimeError):
+    """A run did not converge, and repair was switched off: derivatives about its states would mean nothing."""
+
+
 class InternalError(Error, RuntimeError):
     """A mistake in cellc."""
 
 
 class ConvergenceWarning(Error, RuntimeWarning):
     """Some sequences have not converged, and repair was switched off; results are there all the same."""
+
+
+def warn_of(missed: str) -> None:
+    """A ConvergenceWarning at the caller's line. missed: of a Report."""
+    depth, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("cellc", "torch"):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(missed, ConvergenceWarning, stacklevel=depth)
+
+
+def no_derivatives(what: str, missed: str) -> ConvergenceError:
+    """what: "gradients" or "tangents"; missed: of a Report."""
+    return ConvergenceError(
+        f"the run did not converge, so there are no {what}: {missed}; leave out repair=False, or give compile() a larger "
+        "max_iterations or tolerance"
+    )
 
 
 def of_argument(kind: str, argument: str, text: str) -> Error:
@@ -79,6 +103,8 @@ def of_status(status: int, text: str, line: int, column: int) -> Error:
     """An exception for a status of cellc.h; for the extension module."""
     if status == 1:
         return CellError(text, line, column) if line else OptionError(text)
-    if status in (2, 3):
+    if status == 2:
         return OptionError(text)
+    if status == 3:
+        return ConvergenceError(text)
     return DeviceError(text) if status == 4 else InternalError(text)

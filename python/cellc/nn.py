@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from .cell import Cell, compile
-from .errors import ArgumentError, OptionError
+from .errors import ArgumentError, OptionError, ShapeError
 from .torch import Function  # first: it says where torch is missing
 
 import torch
@@ -53,6 +54,12 @@ cell gru[d, m] {
 }
 """
 
+
+
+def _without_biases(text: str) -> str:
+    return re.sub(r", b\w\[d\]| \+ b\w\b", "", text)
+
+
 Initialiser = Union[str, Callable[[torch.Tensor], Any]]
 
 
@@ -93,6 +100,10 @@ class _Layer(nn.Module):
         for (name, shape), part in zip(self.input_shapes.items(), parts):
             named[name] = part if len(shape) == 1 else part.unflatten(-1, shape) if shape else part.squeeze(-1)
         return named
+
+
+def _has_names(arrays: Any) -> bool:
+    return hasattr(arrays, "keys") or hasattr(arrays, "_asdict")
 
 
 def _by_name(arrays: Any) -> dict[str, torch.Tensor]:
@@ -217,16 +228,19 @@ class Recurrence(nn.Module):
     def forward(
         self,
         x: torch.Tensor | PackedSequence | None = None,
-        start: Sequence[Mapping[str, torch.Tensor]] | None = None,
+        start: Any = None,
         *,
         offsets: Any = None,
         **inputs: torch.Tensor,
     ) -> tuple[Any, tuple[Any, ...]]:
         """x: features; or, for a cell with several inputs and no input_size, each input by its name, batch first.
-        start: for each layer, and in it each direction, states by name: what an earlier call gave as finals.
+        start: for each layer, and in it each direction, states by name: what an earlier call gave as finals. Or as in
+            torch.nn: a tensor for each state of the cell, (h, c), or the only one, [layers and directions, B, axes…]; also
+            by name, {"h": h}, and then of one layer in one direction without the first axis.
         offsets: of packed sequences; x is then [all steps, features]."""
         if isinstance(x, PackedSequence):
             return self._forward_packed(x, start)
+        starts = self._starts(start)
         time_first = not self.batch_first and x is not None and x.dim() == 3 and offsets is None
         y = x.transpose(0, 1) if time_first else x
         directions = 2 if self.bidirectional else 1
@@ -237,10 +251,10 @@ class Recurrence(nn.Module):
                 at = index * directions + direction
                 layer = self.layers[at]
                 named = self._inputs(layer, y, inputs)
-                begin = start[at] if start is not None else {}
                 results, final = self.function(
-                    {**named, **dict(layer.params.items()), **_by_name(begin)},
+                    {**named, **dict(layer.params.items()), **starts[at]},
                     return_final=True, offsets=offsets, reverse=direction == 1, sizes=layer.sizes,
+                    write=(self.output,),
                 )  # fmt: skip
                 rows = getattr(results, self.output)
                 flat = rows.dim() - len(self.cell.states.get(self.output, self.cell.outs.get(self.output, ())))
@@ -250,6 +264,58 @@ class Recurrence(nn.Module):
             if self.dropout and index + 1 < self.num_layers:
                 y = nn.functional.dropout(y, self.dropout, self.training)
         return (y.transpose(0, 1) if time_first else y), tuple(finals)
+
+    def _starts(self, start: Any) -> list[dict[str, Any]]:
+        """For each layer, and in it each direction."""
+        count, states = len(self.layers), self.cell.starts
+        if start is None:
+            return [{}] * count
+        if isinstance(start, torch.Tensor):
+            start = (start,)
+        if _has_names(start):
+            return self._split(_by_name(start), count == 1)
+        if not isinstance(start, (list, tuple)):
+            raise ArgumentError(
+                f"start: expected what a call gave as finals, or a tensor for each of {', '.join(states)}, not "
+                f"{type(start).__name__}",
+                "start",
+            )
+        if start and all(isinstance(part, torch.Tensor) for part in start):
+            if len(start) != len(states):
+                raise ArgumentError(f"start: a tensor for each of {', '.join(states)}, not {len(start)}", "start")
+            return self._split(dict(zip(states, start)), False)
+        if len(start) != count or not all(_has_names(part) for part in start):
+            raise ArgumentError(
+                f"start: expected states by name, {count} times: for each layer, and in it each direction; got "
+                f"{', '.join(type(part).__name__ for part in start) or 'none'}",
+                "start",
+            )
+        return [_by_name(part) for part in start]
+
+    def _split(self, named: Mapping[str, Any], may_be_whole: bool) -> list[dict[str, Any]]:
+        """Of tensors whose first axis counts layers and directions. may_be_whole: of one, which may lack that axis."""
+        count, cell = len(self.layers), self.cell
+        parts: list[dict[str, Any]] = [{} for _ in range(count)]
+        for name, state in named.items():
+            if name not in cell.starts and name not in cell.histories:
+                known = ", ".join([*cell.starts, *cell.histories])
+                raise ArgumentError(f"start: the cell has no state '{name}'; it has {known}", "start")
+            before = [str(count), "B"] if name in cell.starts else [str(count), "B", "n"]
+            axes = cell.starts[name] if name in cell.starts else cell.histories[name]
+            rank = len(before) + len(axes)
+            if not isinstance(state, torch.Tensor) or may_be_whole and state.dim() < rank:
+                for part in parts:
+                    part[name] = state
+                continue
+            if state.dim() not in (rank - 1, rank) or state.shape[0] != count:
+                raise ShapeError(
+                    f"start: '{name}' has shape {tuple(state.shape)}; expected [{', '.join([*before, *axes])}], an entry for "
+                    "each layer, and in it each direction",
+                    "start",
+                )
+            for at, part in enumerate(parts):
+                part[name] = state[at]
+        return parts
 
     def _inputs(self, layer: _Layer, x: torch.Tensor | None, inputs: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         if x is not None:
@@ -288,7 +354,7 @@ class Recurrence(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.LSTM | nn.GRU, **options: Any) -> Recurrence:
-        """The same layers with the same weights."""
+        """The same layers with the same weights; without biases, where the module has none."""
         sizes = {"d": module.hidden_size, "m": module.input_size} if isinstance(module, (nn.LSTM, nn.GRU)) else {}
         if isinstance(module, nn.LSTM) and module.proj_size > 0:
             text, gates = PROJECTED_LSTM, "ifgo"
@@ -300,7 +366,7 @@ class Recurrence(nn.Module):
         else:
             raise ArgumentError(f"expected torch.nn.LSTM or torch.nn.GRU, not {module}", "module")
         made = cls(
-            text, **sizes, num_layers=module.num_layers, output="h",
+            text if module.bias else _without_biases(text), **sizes, num_layers=module.num_layers, output="h",
             batch_first=module.batch_first, dropout=module.dropout, bidirectional=module.bidirectional,
             device=module.weight_ih_l0.device, dtype=module.weight_ih_l0.dtype, **options,
         )  # fmt: skip
@@ -322,21 +388,22 @@ class Recurrence(nn.Module):
 
 def _take_over(params: nn.ParameterDict, module: nn.Module, suffix: str, gates: str) -> None:
     def split(kind: str) -> dict[str, torch.Tensor]:
-        whole = getattr(module, kind + suffix, None) if module.bias or "weight" in kind else None
-        if whole is None:
-            whole = module.weight_ih_l0.new_zeros(len(gates) * module.hidden_size)
-        return dict(zip(gates, whole.chunk(len(gates))))
+        return dict(zip(gates, getattr(module, kind + suffix).chunk(len(gates))))
 
-    inputs, states, b_inputs, b_states = map(split, ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    inputs, states = map(split, ("weight_ih", "weight_hh"))
     for gate in gates:
         params["W" + gate].copy_(inputs[gate])
         params["U" + gate].copy_(states[gate])
+    if "P" in params:
+        params["P"].copy_(getattr(module, "weight_hr" + suffix))
+    if not module.bias:
+        return
+    b_inputs, b_states = map(split, ("bias_ih", "bias_hh"))
+    for gate in gates:
         apart = gate == "n"  # of the GRU, whose reset gate multiplies one of the two
         params["b" + gate].copy_(b_inputs[gate] if apart else b_inputs[gate] + b_states[gate])
         if apart:
             params["bu"].copy_(b_states[gate])
-    if "P" in params:
-        params["P"].copy_(getattr(module, "weight_hr" + suffix))
 
 
 def _output_of(cell: Cell, asked: str | None) -> str:

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from . import _core, operator_library
 from .tensors import DTYPES
-from .torch import FUNCTIONS, Call, _Gradients
+from .torch import Call, _Gradients, function_of_graph
 
 
 @lru_cache(maxsize=None)
 def _order(function: int, names: str) -> tuple[tuple[str, ...], int]:
     """Names apart, and the number of the tensor that has the dtype of storage."""
     keys = tuple(names.split(","))
-    inputs = [i for i, key in enumerate(keys) if key in FUNCTIONS[function].cell.inputs]
+    inputs = [i for i, key in enumerate(keys) if key in function_of_graph(function).cell.inputs]
     return keys, inputs[0] if inputs else 0
 
 
@@ -39,11 +39,11 @@ def _call(
     offsets: Optional[Tensor],
     length: Optional[int],
 ) -> Call:
-    made, deterministic = FUNCTIONS[function], function % 2 == 1
+    made, deterministic = function_of_graph(function), function % 2 == 1
     keys, lead = _order(function, names)
     if offsets is None:
         call = made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals, deterministic)
-        if operator_library.LOADED:
+        if operator_library.LOADED and not call.watched:
             _core.know_call(function, names, finals, reverse, length, call.tensor_call)
         return call
     lengths = (None, length, made.sizes or None, offsets, reverse)
@@ -166,7 +166,7 @@ def _declared(cell: Any, name: str) -> tuple[Sequence[str], str]:
 @torch.library.register_fake("cellc::forward", lib=_LIBRARY)
 @torch.library.register_fake("cellc::plain_forward", lib=_LIBRARY)
 def _(tensors, function, names, finals, reverse, offsets, length):  # type: ignore[no-untyped-def]
-    made = FUNCTIONS[function]
+    made = function_of_graph(function)
     cell = made.cell
     keys = names.split(",")
     shapes = _Shapes(made, keys, tensors, offsets, length)
@@ -194,7 +194,7 @@ class _Differentiable(torch.autograd.Function):
         function, names, finals, reverse, offsets, length = told
         ctx.told = (function, names, finals, reverse, length)
         ctx.count = len(tensors)
-        ctx.states = len(FUNCTIONS[function].states)
+        ctx.states = len(function_of_graph(function).states)
         ctx.packed = offsets is not None
         ctx.save_for_backward(*tensors, *results[: ctx.states], *([offsets] if ctx.packed else []))
         ctx.set_materialize_grads(False)

@@ -3,7 +3,28 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+from .errors import ArgumentError
+
+
+def by_name(given: Any, argument: str) -> Mapping[str, Any]:
+    """What is given by name; None: nothing is."""
+    if given is None:
+        return {}
+    if not hasattr(given, "keys"):
+        kind = type(given).__name__
+        raise ArgumentError(f"{argument}: arrays are given by name, x=… or {{'x': …}}, not as {kind}", argument)
+    return given
+
+
+def names_of(given: Any, argument: str) -> Sequence[str]:
+    """A name, or several."""
+    if isinstance(given, str):
+        return (given,)
+    if not hasattr(given, "__iter__"):
+        raise ArgumentError(f"{argument}: expected names, not {type(given).__name__}", argument)
+    return tuple(given)
 
 
 class Report(NamedTuple):
@@ -17,6 +38,13 @@ class Report(NamedTuple):
     iterations: int
     compile_ms: float
     run_ms: float
+
+    def missed(self) -> str:
+        """Of a run that has not converged: what was not reached."""
+        return (
+            f"{self.unconverged} sequences have not converged: largest residual {self.max_residual:.3g} after "
+            f"{self.iterations} iterations"
+        )
 
 
 class Arrays(tuple):

@@ -3,16 +3,18 @@
 Tensors are read and written where they are, without copies wherever their rows are contiguous. On a GPU work is queued on
 the current stream, and nobody waits for it; where torch.use_deterministic_algorithms(True) was called, the same call gives the
 same bits there. Gradients flow to every input, param, start and history that requires one;
-forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
+forward-mode derivatives (torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
 gradients (create_graph=True); those of a GPU, and third derivatives, are refused.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import namedtuple
 from functools import partial
 from typing import Any, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 try:
     import torch
@@ -25,8 +27,8 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from .cell import Cell, compile
-from .errors import ArgumentError, DeviceMismatchError, DTypeError
-from .results import Arrays, arrays_class
+from .errors import ArgumentError, DeviceMismatchError, DTypeError, no_derivatives, warn_of
+from .results import Arrays, Report, arrays_class, by_name
 from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, autograd_functions, device_name, maker_on, sort_tensors
 
 __all__ = ["Function", "function"]
@@ -34,9 +36,20 @@ __all__ = ["Function", "function"]
 # Of any device: one question for all, where torch has it.
 is_any_autocast_enabled = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
-# By number, for operators; a graph may outlive every name of one, so they stay. Each is there twice: under an odd number
-# runs are deterministic.
-FUNCTIONS: list[Any] = []
+# Functions by number, for operators, whose graphs know nothing else of them. Each has two: under the odd one runs are
+# deterministic.
+_NUMBERS = itertools.count(0, 2)
+_FUNCTIONS: WeakValueDictionary[int, Function] = WeakValueDictionary()
+_IN_GRAPHS: dict[int, Function] = {}  # for ever: a graph may outlive every name of one
+
+
+def function_of_graph(number: int) -> Function:
+    """For an operator, be it traced or run."""
+    number -= number % 2
+    found = _IN_GRAPHS.get(number)
+    if found is None:
+        found = _IN_GRAPHS[number] = _FUNCTIONS[number]
+    return found
 
 
 def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Function:
@@ -48,24 +61,25 @@ def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Functi
     return Function(source)
 
 
-def _are_numbers(sizes: Mapping[str, Any] | None) -> bool:
+def _are_numbers(sizes: Any) -> bool:
     """Others are refused, by whoever reads them."""
-    return not sizes or all(type(length) is int for length in sizes.values())
+    return type(sizes) is dict and all(type(length) is int for length in sizes.values())
 
 
 class Call:
     """All of a call but its tensors: its kernel, their names, and arguments that are no tensors. Calls without such
     arguments share one.
 
-    forward(tensors): states, outs, and finals if they are wanted.
+    forward(tensors): `rows`, which are states and outs, and finals if they are wanted.
     backward(saved, cotangents, needed): gradients, None where none is needed. saved: the tensors, then the states;
         needed: of the tensors, and of whatever stands before them.
     curvature: of python/src/run.h.
+    watched: of a CPU where nothing is repaired: each run says whether it has converged.
     """
 
     __slots__ = (
-        "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names", "rows",
-        "run", "states", "tensor_call", "unknown", "was_run",
+        "all_rows", "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names",
+        "rows", "run", "states", "tensor_call", "unknown", "was_run", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -77,15 +91,19 @@ class Call:
         constants: dict[str, Any],
         lengths: tuple[Any, ...],
         finals: bool,
+        rows: tuple[str, ...] | None,
     ):
-        call = TensorCall(kernel, names, constants, maker, lengths, finals)
+        call = TensorCall(kernel, names, constants, maker, lengths, rows, finals)
         self.forward, self.backward, self.curvature = call.forward, call.backward, call.curvature
+        self.watched = maker.device.type == "cpu" and not function.repairs
+        if self.watched:
+            self.forward = lambda tensors: self.watch(tensors)[0]
         self.tensor_call = call
         self.kernel = kernel
         self.maker = maker
         self.names = names
         self.states = function.states
-        self.rows = function.rows
+        self.all_rows, self.rows = function.rows, function.rows if rows is None else rows
         self.constants = constants
         self.lengths = lengths
         self.finals = finals
@@ -99,11 +117,20 @@ class Call:
     def next_run(self) -> Any:
         """With a gradient, of tensors without tangents. The second one makes `run`, for itself and all that follow, where
         it can."""
-        if self.unknown or not self.was_run:
+        if self.unknown or self.watched or not self.was_run:
             self.was_run = True
             return partial(_Run.apply, self)
         self.run = _run_of(self)
         return self.run
+
+    def watch(self, tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, ...], str]:
+        """forward, and what was not reached."""
+        results, told = self.tensor_call.watched(tensors)
+        report = Report._make(told)
+        if report.converged:
+            return results, ""
+        warn_of(report.missed())
+        return results, report.missed()
 
     def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
         named = dict(zip(self.names, tensors))
@@ -111,7 +138,10 @@ class Call:
 
 
 def _forward(ctx: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    results = call.forward(tensors)
+    if call.watched:
+        results, ctx.missed = call.watch(tensors)
+    else:
+        results = call.forward(tensors)
     states = results[: len(call.states)]  # they stand before the outs
     ctx.save_for_backward(*tensors, *states)
     if forward_ad._current_level >= 0:
@@ -138,11 +168,15 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if ctx.call.watched and ctx.missed:
+            raise no_derivatives("gradients", ctx.missed)
         return _backward(ctx.call, ctx.saved_tensors, ctx.needs_input_grad, cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         call: Call = ctx.call
+        if call.watched and ctx.missed:
+            raise no_derivatives("tangents", ctx.missed)
         saved = ctx.saved_tensors
         count = len(call.names)
         rows, finals = call.kernel.tangent(
@@ -157,7 +191,8 @@ class _Run(torch.autograd.Function):
         for key, moved in zip(call.kernel.finals, finals):
             if moved is None:
                 raise NotImplementedError(f"the final '{key}' has no tangent: call without return_final")
-        return rows + finals
+        by_row = dict(zip(call.all_rows, rows))
+        return *(by_row[name] for name in call.rows), *finals
 
 
 def _run_of(call: Call) -> Any:
@@ -224,13 +259,15 @@ class Function:
         self.cell = cell
         self.states = tuple(cell.states)
         self.rows = self.states + tuple(cell.outs)
+        self.repairs = bool(cell._options["repair"])
         self._inputs = cell.inputs
         self._results, self._finals = cell._results, cell._finals
         self._calls: dict[Any, Call] = {}
         self._alike: dict[Any, Call] = {}  # the same calls, by what the extension module says of their tensors
+        self._some_results: dict[tuple[str, ...], type[Arrays]] = {}
         self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
-        self.number = len(FUNCTIONS)
-        FUNCTIONS.extend((self, self))
+        self.number = next(_NUMBERS)
+        _FUNCTIONS[self.number] = self
         # torch.compile knows these, and not tuples of ours.
         self._plain_results = namedtuple("Results", cell._results._fields, rename=True)
         self._plain_finals = namedtuple("Finals", cell._finals._fields, rename=True)
@@ -246,46 +283,67 @@ class Function:
         length: int | None = None,
         batch: int | None = None,
         sizes: Mapping[str, int] | None = None,
+        write: Sequence[str] | None = None,
         **named: Any,
     ) -> Any:
         """Runs the cell over whole sequences of tensors; shapes, names and errors are those of ``Cell``.
 
+        What ``write`` does not name is not made, but that gradients need all states, and graphs of torch.compile make
+        everything.
+
         Returns Results of tensors; with return_final, (Results, Finals). Numbers stand for tensors, too.
         """
-        if tensors:
-            named = {**tensors, **named} if named or type(tensors) is not dict else tensors
+        if tensors is not None:
+            named = {**by_name(tensors, "tensors"), **named} if named or type(tensors) is not dict else tensors
+        wanted = None if write is None else self.cell._known(write)
         if is_compiling():
-            return self._traced(self._under_autocast(named), return_final, offsets, reverse, length, batch, sizes)
+            return self._traced(self._under_autocast(named), return_final, offsets, reverse, length, batch, sizes, wanted)
         if is_any_autocast_enabled():
             named = self._under_autocast(named)
         names, given, constants, lead, kind, requires_grad = sort_tensors(named, self._inputs)
         deterministic = kind >= -1 and lead >= 0 and given[lead].is_cuda and are_deterministic_algorithms_enabled()
-        if lead >= 0 and not constants and offsets is None and (not sizes or _are_numbers(sizes)):
+        rows = wanted
+        if wanted is not None and (requires_grad and is_grad_enabled() or forward_ad._current_level >= 0):
+            rows = self.states + tuple(name for name in wanted if name in self.cell.outs)
+        told = (batch is None or type(batch) is int) and (length is None or type(length) is int) and type(reverse) is bool
+        if lead >= 0 and told and not constants and offsets is None and (sizes is None or _are_numbers(sizes)):
             axes = tuple(sizes.items()) if sizes else None
-            key = (names, kind, batch, length, axes, reverse, return_final, deterministic)
+            key = (names, kind, batch, length, axes, reverse, return_final, deterministic, rows)
             call = self._alike.get(key)
             if call is None:
-                call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final, deterministic)
+                call = self._plain_call(
+                    names, given, lead, batch, length, sizes, reverse, return_final, deterministic, rows
+                )
                 if kind != -1:
                     if len(self._alike) >= 256:
                         self._alike.clear()
                     self._alike[key] = call
         else:
             lengths = (batch, length, sizes, offsets, reverse)
-            call = self._call(names, given, lead, constants, lengths, return_final, deterministic)
+            call = self._call(names, given, lead, constants, lengths, return_final, deterministic, rows)
         if forward_ad._current_level >= 0:
             results = _Run.apply(call, *given)
         elif requires_grad and is_grad_enabled():
             results = (call.run or call.next_run())(*given)
         else:
             results = call.forward(given)
+        kind, count = self._results, len(call.rows)
+        if wanted is not None:
+            kind, made = self._results_of(wanted), results
+            results = *(made[call.rows.index(name)] for name in wanted), *made[count:]
+            count = len(wanted)
         if not return_final:
-            return tuple.__new__(self._results, results)
-        count = len(self.rows)
-        return tuple.__new__(self._results, results[:count]), tuple.__new__(self._finals, results[count:])
+            return tuple.__new__(kind, results)
+        return tuple.__new__(kind, results[:count]), tuple.__new__(self._finals, results[count:])
+
+    def _results_of(self, wanted: tuple[str, ...]) -> type[Arrays]:
+        if wanted not in self._some_results:
+            self._some_results[wanted] = arrays_class("Results", wanted)
+        return self._some_results[wanted]
 
     def _traced(
-        self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any
+        self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any,
+        wanted: Any,
     ) -> Any:
         """The same as an operator of torch, which torch.compile puts into its graph."""
         if batch is not None or self.cell.histories and return_final:
@@ -302,10 +360,14 @@ class Function:
             given.append(value if isinstance(value, torch.Tensor) else torch.tensor(value))
         if offsets is not None and not isinstance(offsets, torch.Tensor):
             offsets = torch.tensor(offsets)
+        if not self.repairs and torch.is_grad_enabled() and any(t.requires_grad and not t.is_cuda for t in given):
+            raise NotImplementedError("torch.compile: gradients of a cell with repair=False, which only an eager run watches")
         number = self.number + 1 if torch.are_deterministic_algorithms_enabled() else self.number
         results = torch.ops.cellc.forward(given, number, ",".join(names), return_final, reverse, offsets, length)
         count = len(self.rows)
         rows = self._plain_results(*results[:count])
+        if wanted is not None:
+            rows = namedtuple("Results", wanted, rename=True)(*(rows[self.rows.index(name)] for name in wanted))
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
 
     def _under_autocast(self, named: dict[str, Any]) -> dict[str, Any]:
@@ -340,16 +402,17 @@ class Function:
         reverse: bool,
         finals: bool,
         deterministic: bool,
+        rows: tuple[str, ...] | None = None,
     ) -> Call:
         """Without offsets, of tensors alone: one for all that are alike."""
         axes = tuple(sizes.items()) if sizes else None
-        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals, deterministic)
+        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals, deterministic, rows)
         call = self._calls.get(key)
         if call is None:
             if len(self._calls) >= 256:  # of lengths that are told, there may be many
                 self._calls.clear()
             lengths = (batch, length, dict(sizes) if sizes else None, None, reverse)
-            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals, deterministic)
+            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals, deterministic, rows)
         return call
 
     def _call(
@@ -361,12 +424,14 @@ class Function:
         lengths: tuple[Any, ...],
         finals: bool,
         deterministic: bool,
+        rows: tuple[str, ...] | None = None,
     ) -> Call:
         """lead: of the tensors, which has the dtype of storage: an input, where there is one, as params may have a wider
         one; -1: there are no tensors."""
-        device, dtype = torch.device("cpu"), self.cell._dtype
+        device, dtype, finals = torch.device("cpu"), self.cell._dtype, bool(finals)
         if lead < 0:
-            return Call(self, self.cell._kernel(dtype or 0, "cpu"), maker_on(device), names, constants, lengths, finals)
+            kernel = self.cell._kernel(dtype or 0, "cpu")
+            return Call(self, kernel, maker_on(device), names, constants, lengths, finals, rows)
         name, first = names[lead], given[lead]
         device = first.device
         if device.type not in ("cpu", "cuda"):
@@ -377,7 +442,7 @@ class Function:
             expected = "float32, float64, float16 or bfloat16"
             raise DTypeError(f"argument '{name}' is {first.dtype}; expected {expected}", name)
         kernel = self.cell._kernel(dtype, device_name(device), deterministic)
-        return Call(self, kernel, maker_on(device), names, constants, lengths, finals)
+        return Call(self, kernel, maker_on(device), names, constants, lengths, finals, rows)
 
     def __reduce__(self) -> Any:
         return Function, (self.cell, self.sizes)

@@ -41,7 +41,8 @@ struct TensorNames {
   PyObject *shape = PyUnicode_InternFromString("shape"), *stride = PyUnicode_InternFromString("stride"),
            *dtype = PyUnicode_InternFromString("dtype"), *is_cpu = PyUnicode_InternFromString("is_cpu"),
            *is_cuda = PyUnicode_InternFromString("is_cuda"), *get_device = PyUnicode_InternFromString("get_device"),
-           *data_ptr = PyUnicode_InternFromString("data_ptr");
+           *data_ptr = PyUnicode_InternFromString("data_ptr"), *layout = PyUnicode_InternFromString("layout"),
+           *is_nested = PyUnicode_InternFromString("is_nested");
 };
 
 nb::object of(nb::handle object, PyObject* name) {
@@ -150,6 +151,10 @@ bool HeldArray::take_by_exchange(nb::handle object) {
 
 void HeldArray::take_tensor(nb::handle object) {
   static const TensorNames* names = new TensorNames;
+  if (of(object, names->is_nested).ptr() == Py_True) throw NotDense{"nested"};
+  const nb::object layout = nb::steal(PyObject_Str(of(object, names->layout).ptr()));
+  if (!layout.is_valid()) throw nb::python_error();
+  if (const std::string kind = nb::str(layout).c_str(); kind != "torch.strided") throw NotDense{"of layout " + kind};
   owner_ = nb::borrow(object);
   const nb::object shape = of(object, names->shape), strides = call(object, names->stride),
                    dtype = of(object, names->dtype);
@@ -166,7 +171,13 @@ void HeldArray::take_tensor(nb::handle object) {
   else  // such as meta, which has no memory
     view.device = kElsewhere;
   if (view.device != kElsewhere) {
-    view.data = static_cast<std::byte*>(PyLong_AsVoidPtr(call(object, names->data_ptr).ptr()));
+    PyObject* self = object.ptr();
+    const nb::object address = nb::steal(PyObject_VectorcallMethod(names->data_ptr, &self, 1, nullptr));
+    if (!address.is_valid()) {
+      PyErr_Clear();
+      throw NotDense{"without memory, as those that torch.func maps"};
+    }
+    view.data = static_cast<std::byte*>(PyLong_AsVoidPtr(address.ptr()));
     if (PyErr_Occurred()) throw nb::python_error();
   }
   if (!set_shape(view, static_cast<int>(PyTuple_Size(shape.ptr())))) return;

@@ -49,6 +49,11 @@ TorchTypes& torch_types();
 /// An array that stays where it is while this lives.
 class HeldArray {
  public:
+  /// A tensor that is no block of numbers: a sparse or nested one, or one of a transform.
+  struct NotDense {
+    std::string kind;
+  };
+
   HeldArray() = default;
   HeldArray(HeldArray&& other) noexcept;
   HeldArray& operator=(HeldArray&& other) noexcept;
@@ -56,9 +61,11 @@ class HeldArray {
   HeldArray& operator=(const HeldArray&) = delete;
   ~HeldArray() { release(); }
 
-  /// Whether `object` is an array.
+  /// Whether `object` is an array. Throws NotDense.
   bool take(nb::handle object);
   void release();
+  /// Whether it was taken by the buffer protocol, as arrays of NumPy are.
+  bool is_buffer() const { return buffered_; }
 
   View view;
 

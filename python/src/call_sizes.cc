@@ -24,14 +24,51 @@ int leading(cellc_layout layout, bool packed) {
 
 std::int64_t integer(nb::handle value, const char* argument) {
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
-  if (!index.is_valid()) {
+  const std::int64_t number = index.is_valid() ? PyLong_AsLongLong(index.ptr()) : -1;
+  if (PyErr_Occurred()) {
     PyErr_Clear();
-    throw ArgumentFault{"DTypeError", argument, std::string("argument '") + argument + "': expected a whole number"};
+    throw ArgumentFault{"DTypeError", argument,
+                        std::string("argument '") + argument + "': expected a whole number" +
+                            (index.is_valid() ? " of at most 64 bits" : "")};
   }
-  return nb::cast<std::int64_t>(index);
+  return number;
+}
+
+/// Of a name that is an option of calls, and of this cell, too.
+std::string hint(const Kernel& kernel, const std::string& name) {
+  for (const ArrayInfo& info : kernel.arrays())
+    if (!info.written && info.key == name)
+      return "; the array of the cell that is called so goes in a mapping: cell({'" + name + "': …})";
+  return "";
 }
 
 }  // namespace
+
+AskedSizes asked_sizes(const Kernel& kernel, const nb::tuple& given) {
+  AskedSizes asked;
+  const auto number = [&](std::size_t i, const char* argument) -> std::optional<std::int64_t> {
+    if (given[i].is_none()) return std::nullopt;
+    try {
+      return integer(given[i], argument);
+    } catch (ArgumentFault& fault) {
+      fault.text += hint(kernel, argument);
+      throw;
+    }
+  };
+  asked.batch = number(0, "batch");
+  asked.length = number(1, "length");
+  asked.sizes = given[2];
+  if (!asked.sizes.is_none() && !nb::hasattr(asked.sizes, "items"))
+    throw ArgumentFault{"DTypeError", "sizes",
+                        "argument 'sizes': expected a mapping from axes to their lengths" + hint(kernel, "sizes")};
+  asked.offsets = given[3];
+  const nb::object reverse = given[4];
+  if (reverse.ptr() != Py_True && reverse.ptr() != Py_False)
+    throw ArgumentFault{"DTypeError", "reverse",
+                        "argument 'reverse': expected True or False" + hint(kernel, "reverse")};
+  asked.reverse = reverse.ptr() == Py_True;
+  return asked;
+}
 
 CallSizes::CallSizes(const Kernel& kernel, const std::vector<Given>& given, const AskedSizes& asked)
     : kernel_(kernel), lengths_(kernel.axes().size(), -1), sources_(lengths_.size()), reverse_(asked.reverse) {
@@ -92,7 +129,7 @@ void CallSizes::read_asked(const AskedSizes& asked) {
   }
   if (asked.sizes.is_none()) return;
   for (const nb::handle item : asked.sizes.attr("items")()) {
-    const std::string axis = nb::cast<std::string>(nb::str(item[0]));
+    const std::string axis = nb::str(nb::handle(item[0])).c_str();
     const std::int64_t length = integer(item[1], "sizes");
     refuse_negative(length, "sizes");
     bool found = false;

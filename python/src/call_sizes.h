@@ -25,6 +25,9 @@ struct AskedSizes {
   bool reverse = false;
 };
 
+/// (batch, length, sizes, offsets, reverse), as a call has them. Throws ArgumentFault.
+AskedSizes asked_sizes(const Kernel& kernel, const nb::tuple& given);
+
 class CallSizes {
  public:
   /// Throws ArgumentFault, which names the argument and what was expected.

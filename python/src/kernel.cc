@@ -34,7 +34,8 @@ Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& giv
   options.products = or_null(given.products);
   options.threads = given.threads;
   options.cache_dir = or_null(given.cache);
-  options.tolerance = given.tolerance;
+  options.has_tolerance = given.tolerance ? 1 : 0;
+  options.tolerance = given.tolerance.value_or(0);
   options.max_iterations = given.max_iterations;
   options.no_repair = given.repair ? 0 : 1;
   options.deterministic = given.deterministic ? 1 : 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -41,7 +42,7 @@ struct AxisInfo {
 struct KernelOptions {
   std::string cell, device, cpu, solver, products, cache;  ///< empty: not given
   int dtype = CELLC_F32, threads = 0, max_iterations = 0;
-  double tolerance = 0;
+  std::optional<double> tolerance;
   bool repair = true, deterministic = false;
 };
 

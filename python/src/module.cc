@@ -47,7 +47,7 @@ nb::list described_axes(const Kernel& kernel) {
 
 void make_kernel(Kernel* place, const std::string& source, bool is_file, const std::string& cell, int dtype,
                  const std::string& device, const std::string& cpu, const std::string& solver,
-                 const std::string& products, int threads, const std::string& cache, double tolerance,
+                 const std::string& products, int threads, const std::string& cache, std::optional<double> tolerance,
                  int max_iterations, bool repair, bool deterministic) {
   KernelOptions options;
   options.cell = cell;
@@ -65,35 +65,26 @@ void make_kernel(Kernel* place, const std::string& source, bool is_file, const s
   new (place) Kernel(source, is_file, options);
 }
 
-/// (batch, length, sizes, offsets, reverse), as a call has them.
-AskedSizes asked(const nb::tuple& given) {
-  AskedSizes asked;
-  if (!given[0].is_none()) asked.batch = nb::cast<std::int64_t>(given[0]);
-  if (!given[1].is_none()) asked.length = nb::cast<std::int64_t>(given[1]);
-  asked.sizes = given[2];
-  asked.offsets = given[3];
-  asked.reverse = nb::cast<bool>(given[4]);
-  return asked;
-}
-
 nb::tuple run_forward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                       nb::object wanted, bool finals, bool report) {
-  return forward(kernel, {named, maker, asked(sizes), stream}, wanted, finals, report);
+  return forward(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, wanted, finals, report);
 }
 
 nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                        nb::dict states, nb::dict cotangents, nb::dict final_cotangents, nb::object wanted) {
-  return backward(kernel, {named, maker, asked(sizes), stream}, states, {cotangents, final_cotangents}, wanted);
+  return backward(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, states, {cotangents, final_cotangents},
+                  wanted);
 }
 
 void make_tensor_call(TensorCall* place, nb::object kernel, nb::tuple names, nb::dict constants, nb::object maker,
-                      nb::tuple sizes, bool finals) {
-  new (place) TensorCall(kernel, {constants, maker, asked(sizes), 0, names, nb::tuple()}, finals);
+                      nb::tuple sizes, nb::object rows, bool finals) {
+  const AskedSizes asked = asked_sizes(*nb::inst_ptr<Kernel>(kernel), sizes);
+  new (place) TensorCall(kernel, {constants, maker, asked, 0, names, nb::tuple()}, rows, finals);
 }
 
 nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                       nb::dict states, nb::dict tangents, bool finals) {
-  return tangent(kernel, {named, maker, asked(sizes), stream}, states, tangents, finals);
+  return tangent(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, states, tangents, finals);
 }
 
 /// dtype and device of a tensor as one number: less than 0 on a CPU, -1 where nothing of it is known.
@@ -148,7 +139,7 @@ nb::tuple sort_tensors(nb::dict named, nb::dict inputs) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-  nb::set_leak_warnings(false);  // kernels that live as long as the process, as torch keeps functions, are no news
+  nb::set_leak_warnings(false);  // kernels that live as long as the process, as those of graphs do, are no news
   translate_faults();
   module.attr("version") = cellc_version();
   module.def("set_torch", [](nb::object tensor, nb::object parameter, nb::object dtypes, nb::object empty_like) {
@@ -160,7 +151,7 @@ NB_MODULE(_core, module) {
   module.def("operator_table", [] { return reinterpret_cast<std::uintptr_t>(&operator_table()); });
   nb::class_<Kernel>(module, "Kernel")
       .def("__init__", &make_kernel, "source"_a, nb::kw_only(), "is_file"_a, "cell"_a, "dtype"_a, "device"_a, "cpu"_a,
-           "solver"_a, "products"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a,
+           "solver"_a, "products"_a, "threads"_a, "cache"_a, "tolerance"_a.none(), "max_iterations"_a, "repair"_a,
            "deterministic"_a)
       .def("arrays", &described_arrays)
       .def("derivatives", &described_derivatives)
@@ -172,8 +163,10 @@ NB_MODULE(_core, module) {
       .def("backward", &run_backward)
       .def("tangent", &run_tangent);
   nb::class_<TensorCall>(module, "TensorCall")
-      .def("__init__", &make_tensor_call)
-      .def("forward", &TensorCall::forward)
+      .def("__init__", &make_tensor_call, "kernel"_a, "names"_a, "constants"_a, "maker"_a, "sizes"_a, "rows"_a.none(),
+           "finals"_a)
+      .def("forward", nb::overload_cast<const nb::tuple&>(&TensorCall::forward, nb::const_))
+      .def("watched", &TensorCall::watched)
       .def("backward", &TensorCall::backward)
       .def("curvature", &TensorCall::curvature);
   module.def("autograd_functions", &autograd_functions, "call"_a, "states"_a, "in_python"_a, "is_grad_enabled"_a);

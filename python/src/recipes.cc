@@ -32,7 +32,7 @@ nb::object empty_like(PyObject* tensor) {
 }  // namespace
 
 bool RecipeKey::operator==(const RecipeKey& other) const {
-  if (direction != other.direction || wanted != other.wanted || cotangents != other.cotangents ||
+  if (direction != other.direction || wanted != other.wanted || cotangents != other.cotangents || rows != other.rows ||
       reverse != other.reverse || lengths != other.lengths)
     return false;
   return names.is(other.names) || PyObject_RichCompareBool(names.ptr(), other.names.ptr(), Py_EQ) == 1;

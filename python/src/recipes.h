@@ -16,6 +16,7 @@ struct RecipeKey {
   nb::tuple names;               ///< of the first tensors
   std::uint64_t wanted = 0;      ///< finals, or gradients: a bit for each name
   std::uint64_t cotangents = 0;  ///< that are given, a bit each; their tensors are the last ones
+  std::uint64_t rows = 0;        ///< states and outs that are made, a bit each
   bool reverse = false;
   std::vector<std::pair<std::string, std::int64_t>> lengths;  ///< that the caller says: of axes, "batch" and "length"
 

@@ -12,11 +12,21 @@
 namespace cellc::python {
 namespace {
 
+/// Whether that is an array.
+bool hold(Given& given, nb::handle array) {
+  try {
+    return given.held.take(array);
+  } catch (const HeldArray::NotDense& tensor) {
+    throw ArgumentFault{"DTypeError", given.info->key,
+                        given.info->label() + " is " + tensor.kind + "; expected a dense tensor"};
+  }
+}
+
 void convert(Given& given, const nb::object& maker) {
   const ArrayInfo& info = *given.info;
   try {
     given.object = maker.attr("convert")(given.object, info.dtype);
-    if (given.held.take(given.object)) return;
+    if (hold(given, given.object)) return;
   } catch (const nb::python_error&) {  // what NumPy has to say names no argument
   }
   throw ArgumentFault{"DTypeError", info.key, info.label() + ": expected an array, a number or a list of numbers"};
@@ -53,7 +63,7 @@ void append_one(const Kernel& kernel, const Kind& kind, PyObject* key, PyObject*
   Given one;
   one.info = info;
   one.object = nb::borrow(value);
-  if (!one.held.take(value)) {
+  if (!hold(one, value)) {
     one.is_scalar = PyFloat_Check(value) || PyLong_Check(value);
     if (!one.is_scalar) convert(one, maker);
   }
@@ -80,6 +90,8 @@ void refuse_missing(const Kernel& kernel, const std::vector<Given>& given) {
   }
   if (!first.empty()) throw ArgumentFault{"ArgumentError", first, "missing: " + missing};
 }
+
+}  // namespace
 
 /// A call in some direction with its values: sizes come from them.
 class DirectedRun {
@@ -109,7 +121,7 @@ class DirectedRun {
     Given one;
     one.info = info;
     one.object = nb::borrow(array);
-    if (!one.held.take(array)) throw std::logic_error("no tensor");
+    if (!hold(one, array)) throw std::logic_error("no tensor");
     given_.push_back(std::move(one));
     arrays_.read(given_.back());
   }
@@ -147,6 +159,23 @@ class DirectedRun {
   CallArrays arrays_;
   std::vector<Recipe::Made> made_;
 };
+
+namespace {
+
+/// Results that are no tensors would lose them.
+void refuse_gradients(const DirectedRun& run) {
+  for (std::size_t i = 0; i < run.count(); ++i) {
+    const Given& given = run.value(i);
+    const nb::object& tensor = torch_types().tensor;
+    if (given.held.is_buffer() || !tensor.is_valid() || PyObject_IsInstance(given.object.ptr(), tensor.ptr()) != 1)
+      continue;
+    if (nb::object(given.object.attr("requires_grad")).ptr() == Py_True)
+      throw ArgumentFault{"DTypeError", given.info->key,
+                          given.info->label() +
+                              " is a tensor that requires a gradient, which arrays have none of: run "
+                              "cellc.torch.function(cell), or give x.detach()"};
+  }
+}
 
 bool is_wanted(const nb::object& wanted, const std::string& name) {
   return wanted.is_none() || PySequence_Contains(wanted.ptr(), nb::str(name.c_str()).ptr()) == 1;
@@ -218,17 +247,6 @@ std::shared_ptr<cellc_call> prepared_backward(const Kernel& kernel, const Direct
   return kernel.prepared(CELLC_BACKWARD, run.shape());
 }
 
-/// What a backward call reads of the forward run's results: the states, and cotangents of as many as there are.
-void read_results(const Kernel& kernel, const RunRequest& request, const nb::tuple& cotangents, DirectedRun& run) {
-  std::size_t state = request.names.size(), cotangent = 0;
-  for (const ArrayInfo& info : kernel.arrays())
-    if (info.role == CELLC_ROLE_STATE) run.read(CELLC_IS_VALUE, info, request.tensors[state++]);
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel.arrays())
-      if (info.group() == group && cotangent < cotangents.size())
-        run.read(CELLC_IS_COTANGENT, info, cotangents[cotangent++]);
-}
-
 /// That tensors are on.
 void* stream_of(const Kernel& kernel, const nb::object& maker) {
   if (!kernel.on_gpu()) return nullptr;
@@ -246,24 +264,27 @@ PlacedCall placed(const Kernel& kernel, const Recipe& recipe, const cellc_array*
 }
 
 nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, PyObject* const* tensors, const DLTensor* read,
-                 const nb::object& maker, std::size_t before) {
+                 const nb::object& maker, std::size_t before, cellc_report* report) {
   Room<cellc_array> places(recipe.arrays.size());
   recipe.place(read, places.data());
   const nb::tuple results = recipe.make(tensors, maker, before, places.data());
   const PlacedCall call = placed(kernel, recipe, places.data(), stream_of(kernel, maker));
   if (recipe.key.direction == CELLC_BACKWARD)
     call.backward();
-  else if (const cellc_status status = call.forward(nullptr); status != CELLC_NOT_CONVERGED)
+  else if (const cellc_status status = call.forward(report); status != CELLC_NOT_CONVERGED)
     check(status);
   return results;
 }
 
 /// What calls of that kind have in common. Null where each is its own: with offsets, and with arguments that are no
 /// tensors.
-std::shared_ptr<const RecipeKey> key_of(const RunRequest& request) {
+std::shared_ptr<const RecipeKey> key_of(const RunRequest& request, const Kernel& kernel,
+                                        const std::vector<const ArrayInfo*>& results) {
   const AskedSizes& asked = request.sizes;
-  if (!asked.offsets.is_none() || request.named.size() > 0) return nullptr;
+  if (!asked.offsets.is_none() || request.named.size() > 0 || kernel.arrays().size() > 64) return nullptr;
   auto key = std::make_shared<RecipeKey>();
+  for (const ArrayInfo* info : results)
+    if (info->group() == Group::Rows) key->rows |= std::uint64_t{1} << info->number;
   key->names = request.names;
   key->reverse = asked.reverse;
   if (asked.batch) key->lengths.emplace_back("batch", *asked.batch);
@@ -330,6 +351,7 @@ void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key
 
 nb::tuple forward(const Kernel& kernel, const RunRequest& request, nb::object wanted, bool finals, bool report) {
   DirectedRun run(kernel, CELLC_FORWARD, request);
+  refuse_gradients(run);
   nb::list rows, last;
   for (const ArrayInfo& info : kernel.arrays()) {
     if (info.group() == Group::Rows && is_wanted(wanted, info.key)) rows.append(run.write(info));
@@ -384,12 +406,30 @@ nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict stat
   return nb::make_tuple(nb::tuple(rows), nb::tuple(last));
 }
 
-TensorCall::TensorCall(nb::object owner, RunRequest request, bool finals)
+TensorCall::TensorCall(nb::object owner, RunRequest request, nb::object rows, bool finals)
     : owner_(std::move(owner)),
       kernel_(*nb::inst_ptr<Kernel>(owner_)),
       request_(std::move(request)),
       finals_(finals),
-      key_(key_of(request_)) {}
+      results_(results_of(rows)),
+      key_(key_of(request_, kernel_, results_)) {}
+
+std::vector<const ArrayInfo*> TensorCall::results_of(const nb::object& rows) const {
+  std::vector<const ArrayInfo*> results;
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel_.arrays())
+      if (info.group() == group && (group == Group::Rows ? is_wanted(rows, info.key) : finals_))
+        results.push_back(&info);
+  return results;
+}
+
+void TensorCall::read_results(const RunRequest& request, const nb::tuple& cotangents, DirectedRun& run) const {
+  std::size_t state = request.names.size();
+  for (const ArrayInfo& info : kernel_.arrays())
+    if (info.role == CELLC_ROLE_STATE) run.read(CELLC_IS_VALUE, info, request.tensors[state++]);
+  for (std::size_t i = 0; i < std::min(cotangents.size(), results_.size()); ++i)
+    run.read(CELLC_IS_COTANGENT, *results_[i], cotangents[i]);
+}
 
 RunRequest TensorCall::request(const nb::tuple& tensors) const {
   RunRequest request = request_;
@@ -398,29 +438,36 @@ RunRequest TensorCall::request(const nb::tuple& tensors) const {
   return request;
 }
 
-nb::object TensorCall::repeat_forward(PyObject* const* tensors, std::size_t count) const {
+nb::object TensorCall::repeat_forward(PyObject* const* tensors, std::size_t count, cellc_report* report) const {
   if (!key_) return {};
   RecipeKey key = *key_;
   key.wanted = finals_;
   Room<DLTensor> read(count);
   const auto recipe = kernel_.recipes().find(key, tensors, count, read.data());
   if (!recipe) return {};
-  return repeat(kernel_, *recipe, tensors, read.data(), request_.maker, 0);
+  return repeat(kernel_, *recipe, tensors, read.data(), request_.maker, 0, report);
 }
 
-nb::tuple TensorCall::forward(const nb::tuple& given) const {
+nb::tuple TensorCall::forward(const nb::tuple& given) const { return forward(given, nullptr); }
+
+nb::tuple TensorCall::watched(const nb::tuple& given) const {
+  cellc_report report;
+  cellc_report_init(&report);
+  const nb::tuple results = forward(given, &report);
+  return nb::make_tuple(results, report_of(report));
+}
+
+nb::tuple TensorCall::forward(const nb::tuple& given, cellc_report* report) const {
   const std::vector<PyObject*> tensors = items_of(given);
-  if (const nb::object again = repeat_forward(tensors.data(), tensors.size()); again.is_valid())
+  if (const nb::object again = repeat_forward(tensors.data(), tensors.size(), report); again.is_valid())
     return nb::borrow<nb::tuple>(again);
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_FORWARD, request);
   nb::list list;
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel_.arrays())
-      if (info.group() == group && (group == Group::Rows || finals_)) list.append(run.write(info));
+  for (const ArrayInfo* info : results_) list.append(run.write(*info));
   const nb::tuple results(list);
   const auto prepared = kernel_.prepared(CELLC_FORWARD, run.shape());
-  const cellc_status status = placed(kernel_, run, prepared.get()).forward(nullptr);
+  const cellc_status status = placed(kernel_, run, prepared.get()).forward(report);
   if (status != CELLC_NOT_CONVERGED) check(status);
   if (key_) {
     RecipeKey key = *key_;
@@ -453,7 +500,8 @@ nb::object TensorCall::repeat_backward(const nb::tuple& given, PyObject* const* 
   Room<DLTensor> read(tensors);
   const auto recipe = kernel_.recipes().find(*key, all.data(), tensors, read.data());
   if (!recipe) return {};
-  return repeat(kernel_, *recipe, all.data(), read.data(), request_.maker, needed.size() - request_.names.size());
+  const std::size_t before = needed.size() - request_.names.size();
+  return repeat(kernel_, *recipe, all.data(), read.data(), request_.maker, before, nullptr);
 }
 
 nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& needed) const {
@@ -462,7 +510,7 @@ nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangen
     return nb::borrow<nb::tuple>(again);
   const RunRequest request = this->request(given);
   DirectedRun run(kernel_, CELLC_BACKWARD, request);
-  read_results(kernel_, request, cotangents, run);
+  read_results(request, cotangents, run);
   const std::size_t before = needed.size() - request.names.size();
   nb::list list;
   bool fit = true;
@@ -516,7 +564,7 @@ Repeated TensorCall::repeat_operator(const OperatorCall& asked, const OperatorRe
 nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& moved) const {
   const RunRequest request = this->request(given);
   DirectedRun backward(kernel_, CELLC_BACKWARD, request), tangent(kernel_, CELLC_TANGENT, request);
-  read_results(kernel_, request, cotangents, backward);
+  read_results(request, cotangents, backward);
   std::size_t state = request.names.size();
   for (const ArrayInfo& info : kernel_.arrays())
     if (info.role == CELLC_ROLE_STATE) tangent.read(CELLC_IS_VALUE, info, request.tensors[state++]);
@@ -526,12 +574,10 @@ nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotange
     tangent.read(CELLC_IS_TANGENT, value, moved[i]);
     gradients.append(backward.write(*kernel_.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.key)));
   }
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel_.arrays()) {
-      if (info.group() != group) continue;
-      const ArrayInfo* moves = kernel_.find(CELLC_TANGENT, CELLC_IS_TANGENT, group, info.key);
-      tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
-    }
+  for (const ArrayInfo* info : results_) {
+    const ArrayInfo* moves = kernel_.find(CELLC_TANGENT, CELLC_IS_TANGENT, info->group(), info->key);
+    tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
+  }
   const cellc_shape shape = backward.shape();
   const CallArrays &pulled = backward.arrays(), &pushed = tangent.arrays();
   cellc_status status;

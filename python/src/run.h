@@ -31,19 +31,23 @@ nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict sta
 /// Unknown: a call is like none that was made.
 enum class Repeated { Unknown, Failed, Done };
 
+class DirectedRun;
+
 /// All of a call on tensors but the tensors, for many of them, at less cost.
 class TensorCall {
  public:
-  /// `owner`: of the kernel. Finals: whether they are wanted.
-  TensorCall(nb::object owner, RunRequest request, bool finals);
+  /// `owner`: of the kernel. `rows`: the states and outs that are made, or None: all. Finals: whether they are wanted.
+  TensorCall(nb::object owner, RunRequest request, nb::object rows, bool finals);
 
-  /// States and outs, then finals where they are wanted. One tensor for each name of the request.
+  /// States and outs that are made, then finals where they are wanted. One tensor for each name of the request.
   nb::tuple forward(const nb::tuple& tensors) const;
-  /// Behind the tensors of the names stand the states; cotangents are in the order of results, None for zeros.
-  /// `needed`: what gradients are wanted of, of the names and whatever stands before them, which has None.
+  /// (the same, report). On a GPU it waits.
+  nb::tuple watched(const nb::tuple& tensors) const;
+  /// Behind the tensors of the names stand the states, all of them; cotangents are in the order of results, None for
+  /// zeros. `needed`: what gradients are wanted of, of the names and whatever stands before them, which has None.
   nb::tuple backward(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& needed) const;
   /// The same of calls that are like an earlier one; of others no object.
-  nb::object repeat_forward(PyObject* const* tensors, std::size_t count) const;
+  nb::object repeat_forward(PyObject* const* tensors, std::size_t count, cellc_report* report = nullptr) const;
   nb::object repeat_backward(const nb::tuple& tensors, PyObject* const* cotangents, std::size_t count,
                              const nb::tuple& needed) const;
   /// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
@@ -54,6 +58,11 @@ class TensorCall {
   Repeated repeat_operator(const OperatorCall& asked, const OperatorResults& results) const;
 
  private:
+  nb::tuple forward(const nb::tuple& tensors, cellc_report* report) const;
+  /// What a forward run makes, in order.
+  std::vector<const ArrayInfo*> results_of(const nb::object& rows) const;
+  /// What a backward call reads of the forward run's results: the states, and cotangents of as many as there are.
+  void read_results(const RunRequest& request, const nb::tuple& cotangents, DirectedRun& run) const;
   RunRequest request(const nb::tuple& tensors) const;
   /// What such a call has in common with others. Nothing where no other is alike.
   std::optional<RecipeKey> backward_key(PyObject* const* cotangents, std::size_t count, const nb::tuple& needed) const;
@@ -62,6 +71,7 @@ class TensorCall {
   const Kernel& kernel_;
   RunRequest request_;
   bool finals_;
+  std::vector<const ArrayInfo*> results_;
   std::shared_ptr<const RecipeKey> key_;  ///< null: no other call is like this one's
 };
 

@@ -254,3 +254,15 @@ def test_memory_is_given_back(gru):
     after = sys.getrefcount(array["xz"])
     assert after == count
     array["xz"].resize((1, 1, 1), refcheck=False)  # refused while somebody holds its buffer
+
+
+def test_a_tolerance_of_zero():
+    """The bits of a run step by step."""
+    text = "cell slow[d] { state h[d]\n input x[d]\n param a[d]\n h' = 0.995*h + 0.005*tanh(a*h + x) }"
+    x = np.random.default_rng(5).normal(size=(1, 20000, 3)).astype("f4")
+    runs = {}
+    for name, options in {"exact": {"solver": "sequential"}, "zero": {"tolerance": 0}, "default": {}}.items():
+        cell = cellc.compile(text, cache=False, **{"solver": "segmented", **options})
+        runs[name] = cell(x=x, a=0.5).h
+    np.testing.assert_array_equal(runs["zero"], runs["exact"])
+    assert not np.array_equal(runs["default"], runs["exact"])

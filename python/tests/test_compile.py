@@ -1,5 +1,8 @@
 """The operators, and graphs of torch.compile that have them."""
 
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -82,6 +85,25 @@ def test_graphs_know_the_deterministic_mode(gru):
     assert gru.number % 2 == 0
 
 
+def test_a_graph_outlives_the_names_of_its_function(gru):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append((graph, inputs))
+        return graph.forward
+
+    given = tensors_for(gru, grad=False)
+    function = cellc.torch.function(gru.cell)
+    seen = weakref.ref(function)
+    torch.compile(lambda g: function(g).h, backend=backend, fullgraph=True)(given)
+    del function
+    torch._dynamo.reset()
+    gc.collect()
+    ((graph, inputs),) = graphs
+    assert seen() is not None  # the graph knows its number
+    torch.testing.assert_close(graph(*map(torch.zeros_like, inputs))[0], torch.zeros_like(given["xz"]))
+
+
 def test_modules():
     torch.manual_seed(0)
     rnn = Recurrence(EXAMPLES / "01_para_gru.cell", 6, d=4, num_layers=2, bidirectional=True, options={"cache": False})
@@ -91,6 +113,8 @@ def test_modules():
     expected, last = rnn(x)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(finals[1].h, last[1].h)
+    for start in (last, torch.stack([final.h for final in last])):
+        torch.testing.assert_close(compiled(x, start)[0], rnn(x, last)[0])
 
 
 def test_autocast():
@@ -105,3 +129,31 @@ def test_autocast():
         assert y.dtype == torch.bfloat16
         torch.testing.assert_close(y, expected)
     assert counter.frame_count <= 2
+
+
+def test_gradients_that_nobody_watches():
+    """An operator's run says nothing of convergence; where nothing is repaired, graphs leave such calls to eager runs."""
+    text = "cell c[d] { state h[d]\n input x[d]\n h' = 4*h*(1 - h) + 0*x }"
+    f = cellc.torch.function(text, solver="newton", max_iterations=2, repair=False, cache=False)
+    x = torch.zeros(2, 300, 2, dtype=torch.float64, requires_grad=True)
+    start = torch.full((2, 2), 0.3, dtype=x.dtype)
+    compiled = torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager")
+    with pytest.warns(cellc.ConvergenceWarning):
+        loss = compiled(x)
+    with pytest.raises(cellc.ConvergenceError):
+        loss.backward()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x)
+    with pytest.warns(cellc.ConvergenceWarning):
+        torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x.detach())
+
+
+def test_some_results():
+    text = "cell c[d] { state s[d]\n input x[d]\n s' = 0.5*s + x\n out y = 2*s'\n out z = s'*s' }"
+    f = cellc.torch.function(text, cache=False)
+    compiled = torch.compile(lambda x: f(x=x, write=["z", "y"]), backend="aot_eager", fullgraph=True)
+    x = torch.randn(2, 7, 3, requires_grad=True)
+    found, expected = compiled(x), f(x=x, write=["z", "y"])
+    assert found._fields == expected._fields == ("y", "z")
+    torch.testing.assert_close(found.z, expected.z)
+    torch.testing.assert_close(*(torch.autograd.grad(results.z.sum(), x) for results in (found, expected)))

@@ -175,3 +175,19 @@ def test_gradients_of_gradients_are_refused(gru):
     first = torch.autograd.grad(h.sum(), tensors["xz"], create_graph=True)[0]
     with pytest.raises(NotImplementedError):
         torch.autograd.grad(first.sum(), tensors["xz"])
+
+
+@pytest.mark.parametrize("length", [7, 3000])
+def test_what_is_not_wanted_is_not_made(length):
+    """A state of 64 x 64 for each step is not in memory, where its output alone is asked for."""
+    text = "cell store[v, k] { state S[v,k]\n input q[k], x[v]\n S' = 0.9*S + x*q\n out y = S'@q }"
+    function = cellc.torch.function(text, cache=False)
+    given = {name: torch.randn(2, length, 64, device="cuda") for name in ("q", "x")}
+    expected, whole = function(given, return_final=True)
+    for _ in range(3):  # what is like an earlier call is made in another way
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        y, last = function(given, return_final=True, write=["y"])
+        assert torch.cuda.max_memory_allocated() - before < 4 * expected.y.nbytes + 4 * last.S.nbytes
+        torch.testing.assert_close(y.y, expected.y, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(last.S, whole.S, rtol=1e-4, atol=1e-4)

@@ -47,7 +47,17 @@ def arrays():
         ({"batch": -1}, cellc.ShapeError, "batch", "expected 0 or more"),
         ({"sizes": {"d": 4}}, cellc.ShapeError, "xz", "so d = 3; sizes has d = 4"),
         ({"sizes": {"e": 4}}, cellc.ArgumentError, "sizes", "no axis e"),
+        ({"length": np.zeros(3, "f4")}, cellc.DTypeError, "length", "'length': expected a whole number"),
+        ({"length": 6.0}, cellc.DTypeError, "length", "expected a whole number"),
+        ({"length": "6"}, cellc.DTypeError, "length", "expected a whole number"),
+        ({"length": 2**70}, cellc.DTypeError, "length", "a whole number of at most 64 bits"),
+        ({"batch": "2"}, cellc.DTypeError, "batch", "expected a whole number"),
+        ({"reverse": "no"}, cellc.DTypeError, "reverse", "expected True or False"),
+        ({"sizes": [("d", 3)]}, cellc.DTypeError, "sizes", "expected a mapping"),
+        ({"sizes": {"d": "3"}}, cellc.DTypeError, "sizes", "expected a whole number"),
+        ({"sizes": {3: 3}}, cellc.ArgumentError, "sizes", "no axis 3"),
         ({"write": ["g"]}, cellc.ArgumentError, "write", "no state or out 'g'"),
+        ({"write": 3}, cellc.ArgumentError, "write", "expected names, not int"),
     ],
 )
 def test_arguments(gru, arrays, change, kind, argument, text):
@@ -56,6 +66,30 @@ def test_arguments(gru, arrays, change, kind, argument, text):
     assert caught.value.argument == argument
     assert text in str(caught.value)
     assert isinstance(caught.value, cellc.Error)
+
+
+def test_arrays_without_names(gru, arrays):
+    x = arrays["xz"]
+    for argument, call in {
+        "arrays": lambda: gru(x),
+        "cotangents": lambda: gru.grad(x, arrays),
+        "final": lambda: gru.vjp(arrays)[1](final=x),
+        "tangents": lambda: gru.jvp([x], arrays),
+    }.items():
+        with pytest.raises(cellc.ArgumentError, match=f"^{argument}: arrays are given by name") as caught:
+            call()
+        assert caught.value.argument == argument
+    with pytest.raises(cellc.ArgumentError, match="arrays are given by name"):
+        gru.vjp(x)
+    with pytest.raises(cellc.ArgumentError, match="wrt: expected names, not int"):
+        gru.vjp(arrays, wrt=3)
+
+
+def test_arrays_that_are_called_as_options():
+    cell = cellc.compile("cell c { state h\n input length\n h' = 0.5*h + length }", cache=False)
+    with pytest.raises(cellc.DTypeError, match=r"goes in a mapping: cell\(\{'length': …\}\)"):
+        cell(length=np.ones(3, np.float32))
+    assert cell({"length": np.ones(3, np.float32)}).h.shape == (3,)
 
 
 def test_kinds_of_python():
@@ -135,18 +169,29 @@ def test_gradient_of_an_integer(gru, arrays):
     [
         ({"solver": "magic"}, "solver 'magic': expected auto"),
         ({"dtype": "int8"}, "dtype 'int8': expected float32"),
-        ({"tolerance": -1}, "tolerance -1: expected a number above 0"),
+        ({"tolerance": -1}, "tolerance -1: expected a number from 0 on"),
         ({"tolerance": float("nan")}, "tolerance"),
         ({"tolerance": float("inf")}, "tolerance"),
-        ({"threads": -1}, "-1 threads"),
+        ({"threads": -1}, "threads -1: expected a number from 0 on"),
+        ({"threads": "2"}, "threads '2': expected a whole number"),
+        ({"threads": 2**40}, "threads 1099511627776: expected"),
+        ({"max_iterations": 2.5}, "max_iterations 2.5: expected a whole number"),
+        ({"max_iterations": 0}, "max_iterations 0: expected a number from 1 on"),
+        ({"tolerance": "x"}, "tolerance 'x': expected a number from 0 on"),
+        ({"solver": 3}, "solver 3: expected a name"),
+        ({"products": b"f32"}, "products b'f32': expected a name"),
+        ({"repair": "no"}, "repair 'no': expected True or False"),
+        ({"deterministic": 1}, "deterministic 1: expected True or False"),
+        ({"cache": 3}, "cache 3: expected True, False or a directory"),
         ({"device": "tpu"}, "device 'tpu'"),
+        ({"device": 3}, "device '3'"),
         ({"cpu": "z80"}, "z80"),
         ({"cell": "other"}, "other"),
     ],
 )
 def test_options(options, text):
     with pytest.raises((cellc.OptionError, cellc.DeviceError), match=text):
-        cellc.compile(EXAMPLES / "01_para_gru.cell", cache=False, **options)
+        cellc.compile(EXAMPLES / "01_para_gru.cell", **{"cache": False, **options})
 
 
 def test_several_cells():
@@ -161,9 +206,30 @@ def test_no_gpu():
         cellc.compile(EXAMPLES / "01_para_gru.cell", device="cuda")
 
 
-def test_what_does_not_converge_is_said():
+def chaos(**options):
     text = "cell c[d] { state h[d]\n input x[d]\n h' = 4*h*(1 - h) + 0*x }"
-    cell = cellc.compile(text, solver="newton", max_iterations=2, repair=False, dtype="f64", cache=False)
+    return cellc.compile(text, solver="newton", max_iterations=2, dtype="f64", cache=False, **options)
+
+
+def test_what_does_not_converge_is_said():
     with pytest.warns(cellc.ConvergenceWarning, match="1 sequences have not converged"):
-        y = cell(x=np.zeros((1, 300, 2)), h=0.3)
+        y = chaos(repair=False)(x=np.zeros((1, 300, 2)), h=0.3)
     assert not y.report.converged and y.report.unconverged == 1
+
+
+def test_what_does_not_converge_has_no_derivatives():
+    cell, x = chaos(repair=False), np.zeros((2, 300, 2))
+    why = "the run did not converge, so there are no {}: 2 sequences .* residual .* leave out repair=False, or give .* max_iterations"
+    with pytest.warns(cellc.ConvergenceWarning) as told:
+        y, pullback = cell.vjp(x=x, h=0.3, return_final=True)
+        with pytest.raises(cellc.ConvergenceError, match=why.format("gradients")):
+            pullback(h=x)
+        with pytest.raises(cellc.ConvergenceError, match=why.format("gradients")):
+            cell.grad({"h": x}, x=x, h=0.3)
+        with pytest.raises(cellc.ConvergenceError, match=why.format("tangents")):
+            cell.jvp({"x": x}, x=x, h=0.3)
+    assert [warning.filename for warning in told] == [__file__] * 3
+    assert issubclass(cellc.ConvergenceError, RuntimeError)
+    start = np.zeros((2, 2))  # a fixed point: there it converges
+    assert np.isfinite(cell.grad({"h": x + 1}, x=x, h=start).x).all()
+    assert chaos().vjp(x=x, h=0.3)[1](h=x).x.shape == x.shape  # repaired

@@ -94,6 +94,59 @@ def test_starts_as_in_torch():
         torch.testing.assert_close(m, o, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind, layers, bidirectional", [(nn.LSTM, 2, True), (nn.GRU, 1, False), (projected_lstm, 1, True)])
+def test_starts_of_torchs_kind(kind, layers, bidirectional):
+    torch.manual_seed(8)
+    theirs = kind(5, 4, num_layers=layers, bidirectional=bidirectional, batch_first=True)
+    mine = Recurrence.from_torch(theirs, options={"cache": False})
+    count, h_size = layers * (2 if bidirectional else 1), 3 if kind is projected_lstm else 4
+    x, h, c = torch.randn(3, 7, 5), torch.randn(count, 3, h_size), torch.randn(count, 3, 4)
+    packed = pack_sequence([torch.randn(n, 5) for n in (3, 7, 4)], enforce_sorted=False)
+    states = {"h": h} if kind is nn.GRU else {"h": h, "c": c}
+    whole = h if kind is nn.GRU else (h, c)
+    first = {name: state[:, 0] for name, state in states.items()}
+    for form, of_one in ((whole, first["h"] if kind is nn.GRU else tuple(first.values())), (states, first)):
+        torch.testing.assert_close(mine(x, form)[0], theirs(x, whole)[0], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(mine(packed, form)[0].data, theirs(packed, whole)[0].data, rtol=1e-6, atol=1e-6)
+        if count > 1 or form is not states:
+            torch.testing.assert_close(mine(x[0], of_one)[0], theirs(x, whole)[0][0], rtol=1e-6, atol=1e-6)
+    if count == 1:
+        y, (final,) = mine(x)
+        for form in (final, {"h": final.h}, final.h[None], [final._asdict()]):
+            assert torch.equal(mine(x, form)[0], mine(x, [final])[0])
+        assert torch.equal(mine(x, {"h": 0.0})[0], y)
+
+
+@pytest.mark.parametrize(
+    "start, kind, text",
+    [
+        ((torch.zeros(4, 3, 4),), cellc.ArgumentError, "a tensor for each of h, c, not 1"),
+        ((torch.zeros(4, 3, 4),) * 3, cellc.ArgumentError, "a tensor for each of h, c, not 3"),
+        (torch.zeros(4, 3, 4), cellc.ArgumentError, "a tensor for each of h, c, not 1"),
+        ((torch.zeros(4, 3, 4), torch.zeros(3, 3, 4)), cellc.ShapeError, r"'c' has shape \(3, 3, 4\); expected \[4, B, d\]"),
+        ({"h": torch.zeros(3, 4)}, cellc.ShapeError, r"'h' has shape \(3, 4\); expected \[4, B, d\]"),
+        ({"g": torch.zeros(4, 3, 4)}, cellc.ArgumentError, "the cell has no state 'g'; it has h, c"),
+        ([{}] * 3, cellc.ArgumentError, "expected states by name, 4 times: .* got dict, dict, dict$"),
+        ([{}] * 5, cellc.ArgumentError, "expected states by name, 4 times"),
+        ([], cellc.ArgumentError, "expected states by name, 4 times: .* got none"),
+        ([torch.zeros(3, 4), None, None, None], cellc.ArgumentError, "got Tensor, NoneType, NoneType, NoneType"),
+        (3, cellc.ArgumentError, "expected what a call gave as finals, or a tensor for each of h, c, not int"),
+    ],
+)
+def test_wrong_starts(start, kind, text):
+    rnn = module(cellc.nn.LSTM, num_layers=2, bidirectional=True, d=4, m=8, input_size=None)
+    with pytest.raises(kind, match="^start: .*" + text) as caught:
+        rnn(torch.zeros(3, 7, 8), start)
+    assert caught.value.argument == "start"
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, projected_lstm])
+def test_no_biases_where_torch_has_none(kind):
+    theirs = kind(5, 4, bias=False)
+    mine = Recurrence.from_torch(theirs, options={"cache": False})
+    assert sum(p.numel() for p in mine.parameters()) == sum(p.numel() for p in theirs.parameters())
+
+
 def test_what_from_torch_refuses():
     for theirs in (nn.RNN(5, 4), nn.Linear(5, 4)):
         with pytest.raises(cellc.ArgumentError, match="expected torch.nn.LSTM or torch.nn.GRU") as caught:
@@ -284,3 +337,20 @@ def test_it_learns(batch_first):
         optimiser.step()
         losses.append(loss.item())
     assert losses[0] > 0.6 and sum(losses[-10:]) / 10 < 0.25
+
+
+def test_states_that_nobody_reads_are_not_made(monkeypatch):
+    rnn = module("cell c[d] { state s[d]\n input x[d]\n s' = 0.5*s + x\n out y = 2*s'\n out z = s' }", d=3, output="y")
+    made, x = [], torch.randn(2, 7, 3)
+    empty = cellc.tensors.TensorMaker.empty
+    monkeypatch.setattr(
+        cellc.tensors.TensorMaker, "empty", lambda maker, shape, dtype: made.append(shape) or empty(maker, shape, dtype)
+    )
+    with torch.no_grad():
+        y, (final,) = rnn(x)
+    assert made == [(2, 7, 3), (2, 3)]
+    torch.testing.assert_close(final.s, y[:, -1] / 2)
+    made.clear()
+    rnn(x.requires_grad_())[0].sum().backward()
+    assert made[:3] == [(2, 7, 3), (2, 7, 3), (2, 3)]  # states, for gradients, but not z
+    torch.testing.assert_close(x.grad[0, -1], torch.full((3,), 2.0))

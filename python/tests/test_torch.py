@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cellc  # noqa: E402
+import cellc.nn  # noqa: E402
 import cellc.torch  # noqa: E402
 from conftest import EXAMPLES, arrays_for, cells_of_examples, para_gru_loop, ranges_of  # noqa: E402
 
@@ -435,6 +436,75 @@ def test_functions_of_runs_are_given_back(gru):
     assert seen() is None
 
 
+STORE = """
+cell store[v, k] {
+  state S[v,k], n[k]
+  input q[k], x[v]
+  param a[k] in (0, 1)
+  S' = a*S + x*q
+  n' = a*n + q
+  out y = S'@q
+  out z = n'*q
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def store():
+    return cellc.torch.function(STORE, cache=False)
+
+
+@pytest.mark.parametrize("length", [5, 700])
+def test_what_is_not_wanted_is_not_made(store, length, monkeypatch):
+    given = tensors_for(store, length=length, grad=False)
+    expected, made = store(given), []
+    empty = cellc.tensors.TensorMaker.empty
+    monkeypatch.setattr(
+        cellc.tensors.TensorMaker, "empty", lambda maker, shape, dtype: made.append(shape) or empty(maker, shape, dtype)
+    )
+    for again in range(3):  # what is like an earlier call is made in another way
+        made.clear()
+        y, last = store(given, return_final=True, write=["y"])
+        assert y._fields == ("y",) and last._fields == ("S", "n")
+        assert torch.equal(y.y, expected.y) and torch.equal(last.S, expected.S[:, -1])
+        assert again or made == [(2, length, 3), (2, 3, 3), (2, 3)]
+        some = store(given, write=("z", "S"))
+        assert some._fields == ("S", "z") and torch.equal(some.S, expected.S) and torch.equal(some.z, expected.z)
+        assert torch.equal(store(given).n, expected.n)
+
+
+def test_gradients_of_what_is_wanted(store):
+    given = tensors_for(store)
+
+    def gradients(name, **write):
+        y, last = store(given, return_final=True, **write)
+        return torch.autograd.grad(y[name].sin().sum() + last.S.sum(), list(given.values()))
+
+    for _ in range(3):  # the same number of cotangents, of other results
+        for name in ("y", "z", "n"):
+            for found, expected in zip(gradients(name, write=name), gradients(name)):
+                torch.testing.assert_close(found, expected)
+    few = lambda q: store({**given, "q": q}, write="z").z  # noqa: E731
+    torch.autograd.gradcheck(few, given["q"], check_forward_ad=True)
+    torch.autograd.gradgradcheck(few, given["q"])
+
+
+def test_wrong_names_of_results(store):
+    with pytest.raises(cellc.ArgumentError, match="write: there is no state or out 'g'"):
+        store(tensors_for(store, grad=False), write=["g"])
+
+
+def test_functions_go_with_their_names():
+    """And with them their kernels. A trial of many sizes makes a module for each."""
+    module = cellc.nn.Recurrence(EXAMPLES / "01_para_gru.cell", 2, d=3, num_layers=2)
+    for _ in range(3):  # of calls like an earlier one there is more to keep
+        module(torch.randn(2, 4, 2))[0].sum().backward()
+    seen = [weakref.ref(module.function), weakref.ref(module.cell)]
+    del module
+    gc.collect()
+    assert [see() for see in seen] == [None, None]
+
+
 def test_memory_is_given_back(gru):
     given = tensors_for(gru)
     y = gru(given).h
@@ -454,6 +524,29 @@ def test_changed_results_are_refused(gru):
         loss.backward()
 
 
+def test_what_does_not_converge_has_no_derivatives():
+    text = "cell c[d] { state h[d]\n input x[d]\n h' = 4*h*(1 - h) + 0*x }"
+    f = cellc.torch.function(text, solver="newton", max_iterations=2, repair=False, cache=False)
+    x = torch.zeros(2, 300, 2, dtype=torch.float64, requires_grad=True)
+    chaos, fixed = torch.full((2, 2), 0.3, dtype=x.dtype), torch.zeros(2, 2, dtype=x.dtype)
+    why = "the run did not converge, so there are no {}: 2 sequences .* residual .* leave out repair=False"
+    with pytest.warns(cellc.ConvergenceWarning, match="2 sequences have not converged") as told:
+        f(x=x.detach(), h=chaos)
+        f(x=x, h=chaos)
+    assert [warning.filename for warning in told] == [__file__] * 2
+    for start in (chaos, fixed, chaos, fixed):  # also of calls that are like an earlier one
+        if start is fixed:
+            assert torch.autograd.grad(f(x=x, h=start).h.sum(), x)[0].isfinite().all()
+            continue
+        with pytest.warns(cellc.ConvergenceWarning):
+            y = f(x=x, h=start).h
+        with pytest.raises(cellc.ConvergenceError, match=why.format("gradients")):
+            y.sum().backward()
+        with pytest.warns(cellc.ConvergenceWarning), pytest.raises(cellc.ConvergenceError, match=why.format("tangents")):
+            with torch.autograd.forward_ad.dual_level():
+                f(x=torch.autograd.forward_ad.make_dual(x.detach(), x.detach()), h=start)
+
+
 @pytest.mark.parametrize(
     "change, kind, argument",
     [
@@ -464,12 +557,67 @@ def test_changed_results_are_refused(gru):
         ({"xz": torch.zeros(2, 5, 3, device="meta").double()}, cellc.DeviceMismatchError, "xz"),
         ({"xz": torch.zeros(2, 5, 3, dtype=torch.int32)}, cellc.DTypeError, "xz"),
         ({"ax": torch.zeros(3)}, cellc.ArgumentError, "ax"),
+        ({"az": torch.ones(3).double().to_sparse()}, cellc.DTypeError, "az"),
+        ({"xz": torch.ones(2, 5, 3).double().to_sparse()}, cellc.DTypeError, "xz"),
+        ({"xz": torch.nested.nested_tensor([torch.ones(5, 3).double()], layout=torch.jagged)}, cellc.DTypeError, "xz"),
     ],
 )
 def test_errors(gru, change, kind, argument):
     with pytest.raises(kind) as caught:
         gru({**tensors_for(gru, grad=False), **change})
     assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    "change, kind",
+    [
+        ({"length": np.zeros(3)}, cellc.DTypeError),
+        ({"length": 5.0}, cellc.DTypeError),
+        ({"batch": "2"}, cellc.DTypeError),
+        ({"reverse": "no"}, cellc.DTypeError),
+        ({"sizes": [("d", 3)]}, cellc.DTypeError),
+        ({"sizes": {"d": 3.0}}, cellc.DTypeError),
+    ],
+)
+def test_errors_of_options(gru, change, kind):
+    (argument,) = change
+    given = tensors_for(gru, grad=False)
+    gru(given, **({"length": 5} if argument == "length" else {}))  # an equal number is no whole one
+    with pytest.raises(kind, match=f"argument '{argument}': expected") as caught:
+        gru(given, **change)
+    assert caught.value.argument == argument
+
+
+def test_tensors_without_names(gru):
+    with pytest.raises(cellc.ArgumentError, match="arrays are given by name"):
+        gru(torch.zeros(2, 5, 3))
+
+
+def test_sparse_cotangents(gru):
+    y = gru(tensors_for(gru)).h
+    with pytest.raises(cellc.DTypeError, match="cotangent 'h' is of layout torch.sparse_coo; expected a dense tensor"):
+        y.backward(torch.ones_like(y).to_sparse())
+
+
+def test_transforms_of_torch_are_refused(gru):
+    given = tensors_for(gru, grad=False)
+    with pytest.raises(cellc.DTypeError, match="'xz' is without memory, as those that torch.func maps; expected a dense"):
+        torch.func.vmap(lambda x: gru({**given, "xz": x}).h)(torch.zeros(4, 2, 5, 3).double())
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(lambda x: gru({**given, "xz": x}).h.sum())(given["xz"])
+
+
+def test_gradients_that_arrays_would_lose(gru):
+    given = tensors_for(gru, grad=False, dtype=np.float32)
+    assert isinstance(gru.cell(given).h, np.ndarray)
+    with pytest.raises(cellc.DTypeError, match="'az' is a tensor that requires a gradient.* cellc.torch.function"):
+        gru.cell({**given, "az": given["az"].requires_grad_()})
+
+
+def test_a_device_of_torch():
+    cell = cellc.compile(EXAMPLES / "01_para_gru.cell", device=torch.device("cpu"), cache=False)
+    given = tensors_for(cellc.torch.function(cell), grad=False, dtype=np.float32)
+    assert cell(given).h.shape == (2, 5, 3)
 
 
 def test_a_wrong_cotangent_is_no_crash(gru):

@@ -132,6 +132,15 @@ TEST_F(CallOptions, ToleranceSolverPlanAndIterations) {
   EXPECT_EQ(call(kernel, shape, plain).plan.find("segmented"), std::string::npos);
   Made zero = call(kernel, shape, [](auto& o) { o.has_tolerance = 1; });
   EXPECT_EQ(zero.arrays.of("h"), exact.arrays.of("h"));
+  // The same of a kernel.
+  cellc_options options;
+  cellc_options_init(&options);
+  options.has_tolerance = 1;
+  options.solver = "segmented";
+  kernels_.push_back(nullptr);
+  ASSERT_EQ(cellc_compile_text(kSlow.data(), kSlow.size(), &options, &kernels_.back()), CELLC_OK) << cellc_last_error();
+  EXPECT_EQ(call(kernels_.back(), shape, plain).arrays.of("h"), exact.arrays.of("h"));
+  EXPECT_NE(call(kernel_of(kSlow, "segmented"), shape, plain).arrays.of("h"), exact.arrays.of("h"));
   const std::string plan = segmented.plan;
   Made pinned = call(kernel, shape, [&](auto& o) { o.plan = plan.c_str(), o.verify = 1; });
   EXPECT_EQ(pinned.status, CELLC_OK) << cellc_last_error();

@@ -206,10 +206,11 @@ TEST_F(CApi, AnArrayMayBeLargerThanNeeded) {
 }
 
 TEST_F(CApi, AToleranceIsANumber) {
-  for (const double tolerance : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+  for (const double tolerance : {HUGE_VAL, -HUGE_VAL, std::nan(""), -1.0}) {
     cellc_options options;
     cellc_options_init(&options);
     options.tolerance = tolerance;
+    options.has_tolerance = tolerance == -1;
     cellc_kernel* kernel = nullptr;
     EXPECT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_WRONG_USAGE);
     EXPECT_EQ(kernel, nullptr);
