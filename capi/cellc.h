@@ -141,7 +141,8 @@ typedef struct {
   void (*release_on_device)(void* allocator, void* memory, size_t bytes);
   /* What a GPU multiplies in where rows meet a matrix of params, as `cellc run --products` has it: "3xtf32", or null
    * for it (errors like those of f32), "f32", "tf32", "bf16", "storage" (as rows are stored, where that has 16 bits;
-   * gradients and tangents then by bf16 where that is bf16, otherwise by tf32). f64 and CPUs keep their arithmetic. */
+   * gradients then by the same, those of f16 scaled into its range, and tangents of f16 by tf32). f64 and CPUs keep
+   * their arithmetic. */
   const char* products;
   /* Not 0: on a GPU a forward call that is made again gives the same bits, whatever else runs there. Plans then follow
    * from shapes alone, and calls where channels are few or states remember for long take longer

@@ -46,7 +46,7 @@ def compile(
     solver: "auto", "sequential", or another that ``cellc run --help`` lists.
     products: what a GPU multiplies in where rows meet a matrix of params: "3xtf32" (as None: errors like those of f32),
         "f32", "tf32", "bf16", or "storage" (the 16 bits of the dtype, in which all rows then pass between stages, too;
-        gradients by bf16 or tf32). CPUs and float64 keep their arithmetic.
+        gradients by the same, those of float16 scaled into its range). CPUs and float64 keep their arithmetic.
     threads: of a CPU; 0: all cores.
     cpu: a name such as "x86-64-v3", which fixes the bits of results; None: this machine's.
     tolerance: of what is solved by iterations; None: that of the dtype; 0: the bits of a run step by step.
