@@ -29,12 +29,15 @@ struct LaggedRows {
   long long entries, lag, along, depth;
 };
 
+/// Words of ScaledCotangents::found: bits of the largest |cotangent|; whether a cotangent, and a gradient, is no number.
+enum ScaledWord { kLargestCotangent, kCotangentIsNone, kGradientIsNone, kScaledWords };
+
 /// Numbers times a power of two (scaled_cotangents.cuh).
 struct ScaledCotangents {
   const void* from;
   void* to;  ///< may be `from`
   long long count;
-  unsigned int* found;  ///< [3]: bits of the largest |cotangent|; whether a cotangent, and a gradient, is no number
+  unsigned int* found;  ///< [kScaledWords]
   long long inverse;    ///< back to what the caller's cotangents give
 };
 

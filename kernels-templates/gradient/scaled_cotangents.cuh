@@ -6,9 +6,6 @@
 
 namespace cellc {
 
-/// Words of ScaledCotangents::found.
-enum ScaledWord { kLargestCotangent, kCotangentIsNone, kGradientIsNone };
-
 /// 2^k that takes the largest cotangent to [1, 2), or 2^-k: what the adjoint adds up may then grow by 2^15, and what is
 /// 2^-14 of it has all bits of f16. Of numbers below the least normal one k is that of the least.
 CELLC_DEVICE Real cotangent_scale(unsigned int largest, bool inverse) {

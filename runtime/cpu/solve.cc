@@ -357,7 +357,7 @@ struct Solver::Impl {
     if (JoinedStages* const all = programs.joined())
       passes.together = [all, &part, &output] { all->sweep(part.run, output); };
     // Of a single stage the lanes make the outs, too, as a run of whole sequences has them do.
-    if (lanes_make_outs(cell, programs.structure(), run) && programs.with_outs(run.wanted))
+    if (storage == arithmetic && lanes_make_outs(cell, programs.structure(), run) && programs.with_outs(run.wanted))
       passes.together = [&] {
         const StagePlan plan{Strategy::Segmented, std::max<std::int64_t>(1, extent_of(run.offsets).longest), 0, ""};
         StageData data = stage_data(0, run, arrays);

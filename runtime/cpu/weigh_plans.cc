@@ -47,8 +47,10 @@ class Weighing {
       total += kResiduals * look;
     if (r_.next < 0 && costs_.together > 0) {
       // One walk of the lanes, with nothing between stages and nothing to check.
-      const double together =
-          kStart + kStartOfStage + costs_.together * static_cast<double>(first.rows) / speedup(first, true);
+      // A single stage whose steps are looked at is so however its lanes run; stages that are one leave no residual.
+      const double together = kStart + kStartOfStage +
+                              costs_.together * static_cast<double>(first.rows) / speedup(first, true) +
+                              (r_.looks_at_all && r_.cell.count() == 1 ? look : 0);
       if (together <= total) {
         total = together;
         plan.stages.assign(plan.stages.size(),

@@ -160,12 +160,13 @@ TEST(PlanStages, APinnedPlanIsTaken) {
 
 /// The plan of a run of which is known what passes cost.
 StagesPlan weighed(OnPaper& cell, const PassCosts& costs, std::vector<std::optional<Forgetting>> seen = {},
-                   int next = -1) {
+                   int next = -1, bool looks_at_all = false) {
   const SolveOptions solve;
   StagesRequest request{cell, solve, 1e-6};
   request.costs = &costs;
   request.seen = std::move(seen);
   request.next = next;
+  request.looks_at_all = looks_at_all;
   return plan_stages(request);
 }
 
@@ -183,6 +184,7 @@ TEST(PlanStages, SequencesFillVectorsWhereThatCostsLess) {
   EXPECT_FALSE(with_outs.fused);
   EXPECT_EQ(with_outs.stages[0].segment, 1000);
   EXPECT_NE(with_outs.stages[0].reason.find("outs among them"), std::string::npos) << with_outs.stages[0].reason;
+  EXPECT_TRUE(weighed(cell, {4, {{0, 0.2, 0.2, 0}}, 5, 9, 2}, {}, -1, true).fused) << "every step is looked at again";
 }
 
 TEST(PlanStages, StagesRunAsOneWhereThatCostsLess) {

@@ -14,8 +14,6 @@ namespace {
 
 void* pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
 
-constexpr int kFoundWords = 3;  ///< of scaled_cotangents.cuh
-
 }  // namespace
 
 BackwardOnGpu::BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& adjoint, Dtype arithmetic,
@@ -76,7 +74,7 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
   if (of_adjoint.solver == Strategy::Relaxation && !waits) of_adjoint.solver = Strategy::Auto;
   solver_.prepare(run, of_adjoint, waits, unrelaxed);
   kernels_.multiply_in(product_factors(options.products, kernels_.real()));
-  scales_ = kernels_.factors() == ProductFactors::F16;
+  scales_ = kernels_.factors() == ProductFactors::F16 && multiplies();
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
   uniform_ = true;
@@ -200,6 +198,17 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
   for (const PlacedRows& r : device.inputs) placed_inputs_.push_back(r.data);
 }
 
+/// Whether there is anything that factors of f16 could be of.
+bool BackwardOnGpu::multiplies() const {
+  const Graph& graph = adjoint_.cell().graph;
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.size()); ++id)
+    if (graph[id].op == Op::ReduceSum) return true;
+  for (const ParamGradient& param : adjoint_.adjoint().params)
+    for (const StepProduct& product : param.products)
+      if (product.right) return true;
+  return false;
+}
+
 /// Where a cotangent lies as the adjoint reads it.
 GpuAddress BackwardOnGpu::cotangent(std::size_t symbol, GpuAddress data, std::int64_t count) {
   if (!scales_ || !data) return data;
@@ -216,7 +225,7 @@ void BackwardOnGpu::scale(const char* kernel, GpuAddress from, GpuAddress to, st
 
 void BackwardOnGpu::scale_cotangents(GpuStream stream) {
   if (!scales_) return;
-  if (!found_.address()) found_ = GpuBuffer(gpu_, kFoundWords * sizeof(std::uint32_t));
+  if (!found_.address()) found_ = GpuBuffer(gpu_, kScaledWords * sizeof(std::uint32_t));
   gpu_.zero(found_.address(), found_.bytes(), stream);
   for (const Scaled& s : scaled_) scale("cellc_largest_cotangent", s.from, s.from, s.count, false, stream);
   for (const Scaled& s : scaled_) scale("cellc_scale_cotangents", s.from, s.to, s.count, false, stream);
@@ -237,9 +246,9 @@ void BackwardOnGpu::scale_gradients(GpuStream stream) {
 /// Whether gradients are no numbers though all cotangents were: the adjoint grew by more than f16 holds, most likely.
 bool BackwardOnGpu::left_the_range(GpuStream stream) {
   if (!scales_) return false;
-  std::uint32_t found[kFoundWords];
+  std::uint32_t found[kScaledWords];
   gpu_.copy_out(found, found_.address(), sizeof found, stream);
-  return found[2] != 0 && found[1] == 0;
+  return found[kGradientIsNone] != 0 && found[kCotangentIsNone] == 0;
 }
 
 /// Nobody but lanes reads the states before each step: then these are the trajectory's rows, read one step later.
@@ -423,7 +432,9 @@ void BackwardOnGpu::upload(const BoundRun& forward, const RunOutput& output, con
     for (const Array& a : arrays) addresses.push_back(put(a));
     return addresses;
   };
-  prepare(forward, options, true, {});
+  SolveOptions asked = options;
+  if (left_ && asked.products == Products::F16) asked.products = Products::Tf32;
+  prepare(forward, asked, true, {});
   BackwardArrays arrays;
   arrays.symbols = put_all(forward.symbols);
   arrays.histories = put_all(forward.histories);
@@ -452,28 +463,36 @@ Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, c
 }
 
 void BackwardOnGpu::settle(SolveReport& report) {
-  solver_.report(report, 0);
-  if (left_the_range(0)) {
+  std::string unrelaxed;
+  const auto again = [&](Products products) {
     BoundRun shape = shape_;
-    SolveOptions wider = options_;
-    wider.products = Products::Tf32;
-    prepare(shape, wider, true, "");
+    SolveOptions options = options_;
+    options.products = products;
+    prepare(shape, options, true, unrelaxed);
     place(BackwardArrays(placed_));
     launch(0);
     solver_.report(report, 0);
+  };
+  solver_.report(report, 0);
+  if (solver_.relaxes()) {
+    solver_.look_at_whole_steps(report, 0);
+    if (!report.converged && options_.repair && !options_.fixed_iterations) {
+      const auto bad = static_cast<std::int64_t>(report.unconverged.size());
+      unrelaxed = "; relaxation did not converge";
+      again(options_.products);
+      report.repaired = std::max(report.repaired, bad);
+    }
+  }
+  // Of rows that are whole: iterates of a relaxation that diverges are no numbers, either.
+  if (left_the_range(0)) {
+    left_ = true;
+    const std::int64_t repaired = report.repaired;
+    again(Products::Tf32);
+    report.repaired = std::max(report.repaired, repaired);
+  }
+  if (left_)
     for (StageReport& stage : report.stages)
       stage.plan.reason += "; products by TF32, as by those of f16 gradients were no numbers";
-  }
-  if (!solver_.relaxes()) return;
-  solver_.look_at_whole_steps(report, 0);
-  if (report.converged || !options_.repair || options_.fixed_iterations) return;
-  const auto bad = static_cast<std::int64_t>(report.unconverged.size());
-  BoundRun shape = shape_;
-  prepare(shape, SolveOptions(options_), true, "; relaxation did not converge");
-  place(BackwardArrays(placed_));
-  launch(0);
-  solver_.report(report, 0);
-  report.repaired = std::max(report.repaired, bad);
 }
 
 Gradients BackwardOnGpu::download(const BoundRun& forward) {

@@ -69,6 +69,7 @@ class BackwardOnGpu {
   void reserve_gradients();
   GpuAddress cotangent(std::size_t symbol, GpuAddress data, std::int64_t count);
   void scale(const char* kernel, GpuAddress from, GpuAddress to, std::int64_t count, bool inverse, GpuStream stream);
+  bool multiplies() const;
   void scale_cotangents(GpuStream stream);
   void scale_gradients(GpuStream stream);
   bool left_the_range(GpuStream stream);
@@ -88,6 +89,7 @@ class BackwardOnGpu {
   SolveOptions options_;
   bool uniform_ = true;
   bool scales_ = false;  ///< products are of f16, so cotangents are scaled into its range
+  bool left_ = false;    ///< which a run left all the same: later ones multiply by TF32
   struct Scaled {
     GpuAddress from, to;
     std::int64_t count;

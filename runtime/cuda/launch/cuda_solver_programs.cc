@@ -60,7 +60,8 @@ void CudaSolver::Impl::repeat_scans() {
     for (auto& program : *programs)
       if (program) {
         program->repeat_bits(repeats());
-        program->loosen_scans(outs_in_lanes && !solve.tolerance);  // who names a tolerance means it
+        // Who names a tolerance means it; and where a stage is relaxed all steps are looked at, by one.
+        program->loosen_scans(outs_in_lanes && !solve.tolerance && !asks_for(solve, Strategy::Relaxation));
       }
 }
 
