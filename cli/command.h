@@ -60,6 +60,8 @@ struct RunOptions : DataOptions {
 
 struct BenchOptions : DataOptions {
   std::string solver = "all";
+  std::vector<std::string>
+      wanted;       ///< --write: names of results, "all" for all; empty: outs, where there are, and finals
   int repeats = 0;  ///< calls in a row that are timed; 0: as many as half a second allows
 };
 

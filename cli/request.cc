@@ -135,6 +135,15 @@ Strategy strategy_asked(const std::string& solver, std::vector<std::string> befo
   return *strategy;
 }
 
+Wanted wanted_asked(const std::vector<std::string>& names, const CellGraph& cell) {
+  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return {};
+  try {
+    return wanted_results(cell, names);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("--write: {}", e.what()));
+  }
+}
+
 FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) {
   FoundGpu found;
   if (device == "cpu") return found;
