@@ -81,6 +81,9 @@ struct TuneOptions : DataOptions {
   int repeats = 0;
 };
 
+/// What --stage of `inspect` takes, in the order of the pipeline.
+const std::vector<std::string>& inspect_stages();
+
 // Each returns an exit status, or throws RequestError (1), UsageError (2) or DeviceError (4).
 int command_inspect(const InspectOptions& options);
 int command_run(const RunOptions& options);

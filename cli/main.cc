@@ -1,5 +1,6 @@
 // cellc: arguments -> a command, and what it throws -> an exit status.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -135,9 +136,8 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   CLI::App* command = app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
   add_cell_options(*command, options);
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
-  auto* stage = command->add_option(
-      "--stage", options.stage,
-      "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, derive, llvm, asm, cuda, ptx");
+  auto* stage = command->add_option("--stage", options.stage,
+                                    fmt::format("one stage of the compiler: {}", fmt::join(inspect_stages(), ", ")));
   command->add_option("--dtype", options.dtype,
                       "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
@@ -303,7 +303,7 @@ void add_build(CLI::App& app, BuildOptions& options) {
       ->type_name("AXIS=N");
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
-  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
+  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + shipped_strategy_names());
   command->add_option("--products", options.products,
                       "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32,\n"
                       "bf16 or storage, as of cellc run");
