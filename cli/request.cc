@@ -17,12 +17,22 @@ namespace cellc {
 
 namespace {
 
+/// `what`: the option that named the file. A number where a file is expected, or a word where either is, is no path
+/// that whoever typed it would know again.
+GivenArray read_given(const std::string& what, const std::string& path, Int16 int16) {
+  try {
+    return {path, read_npy(path, int16)};
+  } catch (const RequestError& e) {
+    throw RequestError(fmt::format("{}: {}", what, e.what()));
+  }
+}
+
 void read_arrays(const std::string& option, const std::vector<std::string>& given, Int16 int16,
                  std::map<std::string, GivenArray>& arrays) {
   for (const std::string& text : given) {
     const auto [name, path] = split_assignment(option, text);
     if (arrays.count(name)) throw UsageError(fmt::format("{} {} is given twice", option, name));
-    arrays[name] = {path, read_npy(path, int16)};
+    arrays[name] = read_given(option + " " + name, path, int16);
   }
 }
 
@@ -65,7 +75,7 @@ BindRequest read_request(const DataOptions& options) {
   read_arrays("--input", options.inputs, int16, request.inputs);
   read_arrays("--param", param_files, int16, request.params);
   read_arrays("--state", options.states, int16, request.states);
-  if (!options.offsets.empty()) request.offsets = GivenArray{options.offsets, read_npy(options.offsets)};
+  if (!options.offsets.empty()) request.offsets = read_given("--offsets", options.offsets, Int16::Integers);
   return request;
 }
 
