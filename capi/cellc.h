@@ -148,6 +148,10 @@ typedef struct {
    * (docs/notes/cuda-strategies.md has what is promised, and what it costs). Calls of a CPU, gradients and tangents
    * repeat theirs without it. */
   int deterministic;
+  /* What is tolerated of a state besides `tolerance`, in its own units, as `cellc run --absolute-tolerance` has it:
+   * "X", of every state, or "NAME=X", several with commas; null: nothing. Gradients and tangents keep to `tolerance`.
+   */
+  const char* absolute_tolerance;
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);

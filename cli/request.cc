@@ -179,24 +179,11 @@ std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
 
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve) {
   for (const std::string& one : given) {
-    const std::size_t equals = one.find('=');
-    const std::string name = equals == std::string::npos ? "" : one.substr(0, equals),
-                      number = equals == std::string::npos ? one : one.substr(equals + 1);
-    char* end = nullptr;
-    const double value = std::strtod(number.c_str(), &end);
-    if (number.empty() || *end || !(value >= 0) || !std::isfinite(value))
-      throw UsageError(fmt::format("--absolute-tolerance {}: '{}' is no number from 0 on", one, number));
-    if (equals == std::string::npos) {
-      solve.absolute_tolerance = value;
-      continue;
+    try {
+      take_absolute_tolerance(one, cell, solve);
+    } catch (const RequestError& e) {
+      throw UsageError(fmt::format("--absolute-tolerance {}: {}", one, e.what()));
     }
-    std::vector<std::string> states;
-    for (const StateUpdate& update : cell.updates)
-      if (const Symbol& symbol = cell.symbol_of(update); symbol.lag_of < 0) states.push_back(symbol.name);
-    if (std::find(states.begin(), states.end(), name) == states.end())
-      throw UsageError(fmt::format("--absolute-tolerance {}: the cell has no state '{}'; its states are {}", one, name,
-                                   fmt::join(states, ", ")));
-    solve.absolute_tolerances[name] = value;
   }
 }
 
