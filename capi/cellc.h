@@ -151,6 +151,10 @@ typedef struct {
   int deterministic;
   /* Not 0: `tolerance` is meant as it stands, 0 or more. 0: the bits of a run step by step. */
   int has_tolerance;
+  /* What is tolerated of a state besides `tolerance`, in its own units, as `cellc run --absolute-tolerance` has it:
+   * "X", of every state, or "NAME=X", several with commas; null: nothing. Gradients and tangents keep to `tolerance`.
+   */
+  const char* absolute_tolerance;
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);

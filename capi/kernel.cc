@@ -43,7 +43,8 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr,
                                            0,
-                                           0};
+                                           0,
+                                           nullptr};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
 constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan);
 
@@ -64,13 +65,26 @@ Dtype dtype_named(cellc_dtype dtype) {
 void keep_options(CompiledCell& kernel, const cellc_options& given) {
   kernel.options = given;
   kernel.options.size = sizeof(cellc_options);
-  for (const char** text : {&kernel.options.cell, &kernel.options.device, &kernel.options.cpu, &kernel.options.solver,
-                            &kernel.options.cache_dir, &kernel.options.plan, &kernel.options.products})
+  for (const char** text :
+       {&kernel.options.cell, &kernel.options.device, &kernel.options.cpu, &kernel.options.solver,
+        &kernel.options.cache_dir, &kernel.options.plan, &kernel.options.products, &kernel.options.absolute_tolerance})
     if (*text) *text = kernel.texts.emplace_back(*text).c_str();
   if (!given.allocate != !given.release) throw Misuse("options: allocate and release are needed both, or neither");
   if (!given.allocate_on_device != !given.release_on_device)
     throw Misuse("options: allocate_on_device and release_on_device are needed both, or neither");
   if (given.allocate) kernel.memory = HostMemory{given.allocate, given.release, given.allocator};
+}
+
+void take_absolute_tolerances(const std::string& list, const CellGraph& cell, SolveOptions& solve) {
+  for (std::size_t from = 0; from <= list.size();) {
+    const std::size_t end = std::min(list.find(',', from), list.size());
+    try {
+      take_absolute_tolerance(list.substr(from, end - from), cell, solve);
+    } catch (const RequestError& e) {
+      throw Misuse(fmt::format("options.absolute_tolerance '{}': {}", list, e.what()));
+    }
+    from = end + 1;
+  }
 }
 
 std::string hash_of(std::string_view text) {
@@ -117,6 +131,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->hash = hash_of(kernel->analysed.source.text());
+  if (options.absolute_tolerance) take_absolute_tolerances(options.absolute_tolerance, kernel->cell(), kernel->solve);
   if (options.plan)
     kernel->solve.plan = read_plan(options.plan, "options.plan", kernel->analysed.structure.stages.size());
   kernel->layout = call_layout(kernel->cell());

@@ -60,6 +60,8 @@ struct RunOptions : DataOptions {
 
 struct BenchOptions : DataOptions {
   std::string solver = "all";
+  std::vector<std::string>
+      wanted;       ///< --write: names of results, "all" for all; empty: outs, where there are, and finals
   int repeats = 0;  ///< calls in a row that are timed; 0: as many as half a second allows
 };
 
@@ -78,6 +80,9 @@ struct CheckOptions : CellOptions {
 struct TuneOptions : DataOptions {
   int repeats = 0;
 };
+
+/// What --stage of `inspect` takes, in the order of the pipeline.
+const std::vector<std::string>& inspect_stages();
 
 // Each returns an exit status, or throws RequestError (1), UsageError (2) or DeviceError (4).
 int command_inspect(const InspectOptions& options);

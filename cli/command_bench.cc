@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -52,11 +54,23 @@ std::string how_text(const Timed& timed, const BenchedStrategy& s) {
   return text;
 }
 
-std::string head_text(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic) {
+/// What forward runs make: "all", "outs and finals", or the names of --write.
+std::string written_of(const BenchOptions& options, const CellGraph& cell) {
+  if (options.wanted.empty()) return cell.outs.empty() ? "all" : "outs and finals";
+  const bool all = std::find(options.wanted.begin(), options.wanted.end(), "all") != options.wanted.end();
+  return all ? "all" : fmt::format("{}", fmt::join(options.wanted, ", "));
+}
+
+std::string head_text(const BenchOptions& options, const LoadedCell& loaded, const Binding& binding,
+                      const Traffic& traffic) {
+  std::string written;
+  if (!options.wanted.empty())
+    written = fmt::format(", written: {}", written_of(options, loaded.cell));
+  else if (!loaded.cell.outs.empty())
+    written = ", as of states only the finals are wanted (--write all: every result)";
   return fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out{}\n", loaded.cell.name,
                      sizes_text(loaded.cell, binding), to_string(binding.dtype),
-                     1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written),
-                     binding.run.wanted.states.empty() ? "" : ", as of states only the finals are wanted");
+                     1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written), written);
 }
 
 std::string unavailable_text(const BenchedDevice& d) { return fmt::format("\n{}: {}\n", d.device, d.unavailable); }
@@ -111,12 +125,13 @@ nlohmann::json bench_json(const Bench& bench, const Traffic& traffic) {
 }
 
 std::string json_of(const LoadedCell& loaded, const Binding& binding, const BindRequest& request,
-                    const Traffic& traffic, const Traffic& backward, const std::vector<BenchedDevice>& devices) {
+                    const std::string& written, const Traffic& traffic, const Traffic& backward,
+                    const std::vector<BenchedDevice>& devices) {
   using nlohmann::json;
   json object = {{"cell", loaded.cell.name},   {"dtype", to_string(binding.dtype)}, {"batch", binding.batch},
                  {"length", binding.length},   {"random", *request.random_seed},    {"pass", "forward"},
                  {"read_bytes", traffic.read}, {"written_bytes", traffic.written},  {"devices", json::array()}};
-  object["written"] = binding.run.wanted.states.empty() ? "all" : "outs and finals";
+  object["written"] = written;
   object["axes"] = json::object();
   for (const AxisId a : loaded.cell.header) object["axes"][loaded.cell.graph.axis(a).name] = binding.run.sizes.at(a);
   for (const BenchedDevice& d : devices) {
@@ -146,13 +161,11 @@ std::optional<double> ms_of(const Bench& bench, Strategy strategy) {
   return std::nullopt;
 }
 
-/// A cell with outs is a layer of which they are read, and the finals to go on from.
-Binding as_a_layer(const CellGraph& cell, Binding binding) {
-  if (!cell.outs.empty()) {
-    binding.run.wanted.states.assign(cell.updates.size(), false);
-    binding.run.wanted = with_lines(cell, std::move(binding.run.wanted));
-  }
-  return binding;
+/// What --write names. By default a cell with outs is a layer of which they are read, and the finals to go on from.
+Wanted wanted_of(const BenchOptions& options, const CellGraph& cell) {
+  Wanted wanted = wanted_asked(options.wanted, cell);
+  if (options.wanted.empty() && !cell.outs.empty()) wanted.states.assign(cell.updates.size(), false);
+  return with_lines(cell, std::move(wanted));
 }
 
 /// The same run with no step: which results there are, without their arrays.
@@ -182,7 +195,8 @@ int command_bench(const BenchOptions& options) {
   enter_stage("bind");
   const BindRequest request = measured_request(loaded.cell, options);
   const Binding whole = bind(loaded.cell, request);
-  const Binding binding = as_a_layer(loaded.cell, whole);
+  Binding binding = whole;
+  binding.run.wanted = wanted_of(options, loaded.cell);
   const Traffic traffic = traffic_of(loaded.cell, binding.run, binding.dtype);
   enter_stage("compile");
   CompileOptions compile;
@@ -206,7 +220,7 @@ int command_bench(const BenchOptions& options) {
     std::fputs(std::exchange(text, {}).c_str(), stdout);
     std::fflush(stdout);
   };
-  print(head_text(loaded, binding, traffic));
+  print(head_text(options, loaded, binding, traffic));
   const Cotangents cotangents = random_cotangents(loaded.cell, without_rows(binding.run), binding.dtype, 1);
   const AdjointRun adjoint(loaded.cell, results_with(cotangents), compile.derive),
       on_gpu(loaded.cell, results_with(cotangents, true), compile.derive);
@@ -254,8 +268,9 @@ int command_bench(const BenchOptions& options) {
   else if (options.device == "auto")
     print(unavailable_text(devices.emplace_back(BenchedDevice{"cuda", "", found.reason, {}, {}})));
   refuse_if_nothing_ran(options, devices);
-  std::fputs((options.json ? json_of(loaded, binding, request, traffic, backward.traffic, devices) : text).c_str(),
-             stdout);
+  if (options.json)
+    text = json_of(loaded, binding, request, written_of(options, loaded.cell), traffic, backward.traffic, devices);
+  std::fputs(text.c_str(), stdout);
   return kDone;
 }
 

@@ -45,6 +45,20 @@ std::vector<std::string> names_in(const std::string& list) {
   return names;
 }
 
+/// Of strategies that do not ship.
+const char* why_not_shipped(Strategy solver) {
+  switch (solver) {
+    case Strategy::Persistent:
+      return "such kernels are made for the lengths and sequences of a run, and are not built ahead of time";
+    case Strategy::Relaxation:
+      return "the host looks at every iteration, and calls of what is built wait for nothing";
+    case Strategy::Stepped:
+      return "the kernels of a step are queued and captured by cellc as it runs, and are not built ahead of time";
+    default:
+      return "it runs on CPUs only, and is not built ahead of time";
+  }
+}
+
 void check_request(const BuildOptions& options) {
   const bool cuda = cuda_target(options.target).has_value();
   if (!cuda && options.target != "cpu-object" && options.target != "cpu-shared")
@@ -54,23 +68,9 @@ void check_request(const BuildOptions& options) {
   if (!cuda && solver != Strategy::Auto && solver != Strategy::Sequential)
     throw UsageError(
         fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
-  if (!is_on_gpu(solver))
-    throw UsageError(fmt::format("--solver {}: it runs on CPUs only, and is not built ahead of time", options.solver));
-  if (solver == Strategy::Persistent)
-    throw UsageError(fmt::format(
-        "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time; "
-        "leave the choice to auto, which goes step by step in one kernel, or run the cell by cellc",
-        options.solver));
-  if (solver == Strategy::Relaxation)
-    throw UsageError(fmt::format(
-        "--solver {}: the host looks at every iteration, and calls of what is built wait for nothing; leave the choice "
-        "to auto, which goes step by step, or run the cell by cellc",
-        options.solver));
-  if (solver == Strategy::Stepped)
-    throw UsageError(fmt::format(
-        "--solver {}: the kernels of a step are queued and captured by cellc as it runs, and are not built ahead of "
-        "time; leave the choice to auto, which goes step by step in one kernel, or run the cell by cellc",
-        options.solver));
+  if (cuda && solver != Strategy::Auto && !facts_of(solver).ships)
+    throw UsageError(fmt::format("--solver {}: {}; leave the choice to auto, or run the cell by cellc", options.solver,
+                                 why_not_shipped(solver)));
   if (cuda && !options.cpu.empty())
     throw UsageError(
         fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <regex>
 
@@ -69,6 +71,12 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
     return adjoint_text(loaded.cell, made) + print_graph(made.adjoint.cell) + print_adjoint(loaded.cell, made) +
            print_structure(made.adjoint.cell, structure);
   }
+  if (stage == "tangent") {
+    DerivedCell made = tangent_of(loaded.cell, {}, derive_hooks());
+    const Jacobian jacobian = differentiate(made.cell);
+    const Structure structure = analyse(made.cell, jacobian);
+    return print_graph(made.cell) + print_arrays(loaded.cell, made) + print_structure(made.cell, structure);
+  }
   const Dtype dtype = dtype_named(options.dtype);
   if (stage == "ptx" || options.whole) return units_text(loaded, dtype, options);
   if (stage == "cuda")
@@ -97,16 +105,17 @@ void keep_cell(File& file, const std::string& name, const SourceText& source) {
 
 }  // namespace
 
+const std::vector<std::string>& inspect_stages() {
+  static const std::vector<std::string> stages = {"tree",  "graph",  "jacobian", "structure", "plan",
+                                                  "lanes", "derive", "adjoint",  "tangent",   "llvm",
+                                                  "asm",   "cuda",   "ptx"};
+  return stages;
+}
+
 int command_inspect(const InspectOptions& options) {
-  bool known = options.stage.empty();
-  for (const char* name :
-       {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derive", "adjoint", "llvm", "asm", "cuda", "ptx"})
-    known |= options.stage == name;
-  if (!known)
-    throw UsageError(
-        fmt::format("--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, derive, adjoint, llvm, "
-                    "asm, cuda, ptx",
-                    options.stage));
+  const std::vector<std::string>& stages = inspect_stages();
+  if (!options.stage.empty() && std::find(stages.begin(), stages.end(), options.stage) == stages.end())
+    throw UsageError(fmt::format("--stage {}: the stages are {}", options.stage, fmt::join(stages, ", ")));
   if (options.whole && options.stage != "cuda") throw UsageError("--whole: only with --stage cuda");
   if (!options.dims.empty() && !options.whole && options.stage != "ptx")
     throw UsageError("--dim: only with --stage cuda --whole, or --stage ptx");

@@ -87,14 +87,8 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
 
 /// --write. Derivatives take a state with its lagged copies.
 Wanted wanted_of(const RunOptions& options, const CellGraph& cell) {
-  const std::vector<std::string>& names = options.wanted;
-  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return {};
-  try {
-    Wanted wanted = wanted_results(cell, names);
-    return options.cotangents.empty() && options.tangents.empty() ? wanted : with_copies(cell, std::move(wanted));
-  } catch (const UsageError& e) {
-    throw UsageError(fmt::format("--write: {}", e.what()));
-  }
+  Wanted wanted = wanted_asked(options.wanted, cell);
+  return options.cotangents.empty() && options.tangents.empty() ? wanted : with_copies(cell, std::move(wanted));
 }
 
 /// Derivatives of what will not be there are refused before anything runs.

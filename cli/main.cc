@@ -1,5 +1,6 @@
 // cellc: arguments -> a command, and what it throws -> an exit status.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -135,9 +136,8 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   CLI::App* command = app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
   add_cell_options(*command, options);
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
-  auto* stage = command->add_option(
-      "--stage", options.stage,
-      "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, derive, llvm, asm, cuda, ptx");
+  auto* stage = command->add_option("--stage", options.stage,
+                                    fmt::format("one stage of the compiler: {}", fmt::join(inspect_stages(), ", ")));
   command->add_option("--dtype", options.dtype,
                       "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
@@ -198,6 +198,10 @@ void add_deterministic(CLI::App* command, bool& deterministic) {
       "Runs on a CPU, gradients and tangents repeat theirs without it");
 }
 
+void add_write(CLI::App* command, std::vector<std::string>& names, const char* help) {
+  command->add_option("--write", names, help)->delimiter(',')->allow_extra_args(false)->type_name("NAME,...");
+}
+
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
   add_data_options(command, options);
@@ -240,13 +244,9 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->type_name("NAME=FILE");
   command->add_option("--tangent-solver", options.tangent_solver, "how the tangent is solved; auto by default");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
-  command
-      ->add_option("--write", options.wanted,
-                   "the results that are wanted, states, outs and finals (y,h.final); all by default. What is not\n"
-                   "wanted is not made where it need not be")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME,...");
+  add_write(command, options.wanted,
+            "the results that are wanted, states, outs and finals (y,h.final); all by default. What is not\n"
+            "wanted is not made where it need not be");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--trace", options.trace, "show how the iterations converged");
 }
@@ -262,6 +262,9 @@ void add_bench(CLI::App& app, BenchOptions& options) {
   add_data_options(command, options);
   command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
   command->add_option("--solver", options.solver, strategy_names({"all", "auto"}));
+  add_write(command, options.wanted,
+            "the results that forward runs make, states, outs and finals (y,h.final), or all; by default outs and\n"
+            "finals, as a layer runs, and of a cell without outs all");
   add_deterministic(command, options.deterministic);
   command->footer("Solvers:\n" + strategy_meanings());
   add_repeats(command, options.repeats);
@@ -300,7 +303,7 @@ void add_build(CLI::App& app, BuildOptions& options) {
       ->type_name("AXIS=N");
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
-  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
+  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + shipped_strategy_names());
   command->add_option("--products", options.products,
                       "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32,\n"
                       "bf16 or storage, as of cellc run");

@@ -17,12 +17,22 @@ namespace cellc {
 
 namespace {
 
+/// `what`: the option that named the file. A number where a file is expected, or a word where either is, is no path
+/// that whoever typed it would know again.
+GivenArray read_given(const std::string& what, const std::string& path, Int16 int16) {
+  try {
+    return {path, read_npy(path, int16)};
+  } catch (const RequestError& e) {
+    throw RequestError(fmt::format("{}: {}", what, e.what()));
+  }
+}
+
 void read_arrays(const std::string& option, const std::vector<std::string>& given, Int16 int16,
                  std::map<std::string, GivenArray>& arrays) {
   for (const std::string& text : given) {
     const auto [name, path] = split_assignment(option, text);
     if (arrays.count(name)) throw UsageError(fmt::format("{} {} is given twice", option, name));
-    arrays[name] = {path, read_npy(path, int16)};
+    arrays[name] = read_given(option + " " + name, path, int16);
   }
 }
 
@@ -65,7 +75,7 @@ BindRequest read_request(const DataOptions& options) {
   read_arrays("--input", options.inputs, int16, request.inputs);
   read_arrays("--param", param_files, int16, request.params);
   read_arrays("--state", options.states, int16, request.states);
-  if (!options.offsets.empty()) request.offsets = GivenArray{options.offsets, read_npy(options.offsets)};
+  if (!options.offsets.empty()) request.offsets = read_given("--offsets", options.offsets, Int16::Integers);
   return request;
 }
 
@@ -135,6 +145,15 @@ Strategy strategy_asked(const std::string& solver, std::vector<std::string> befo
   return *strategy;
 }
 
+Wanted wanted_asked(const std::vector<std::string>& names, const CellGraph& cell) {
+  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return {};
+  try {
+    return wanted_results(cell, names);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("--write: {}", e.what()));
+  }
+}
+
 FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) {
   FoundGpu found;
   if (device == "cpu") return found;
@@ -160,24 +179,11 @@ std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
 
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve) {
   for (const std::string& one : given) {
-    const std::size_t equals = one.find('=');
-    const std::string name = equals == std::string::npos ? "" : one.substr(0, equals),
-                      number = equals == std::string::npos ? one : one.substr(equals + 1);
-    char* end = nullptr;
-    const double value = std::strtod(number.c_str(), &end);
-    if (number.empty() || *end || !(value >= 0) || !std::isfinite(value))
-      throw UsageError(fmt::format("--absolute-tolerance {}: '{}' is no number from 0 on", one, number));
-    if (equals == std::string::npos) {
-      solve.absolute_tolerance = value;
-      continue;
+    try {
+      take_absolute_tolerance(one, cell, solve);
+    } catch (const RequestError& e) {
+      throw UsageError(fmt::format("--absolute-tolerance {}: {}", one, e.what()));
     }
-    std::vector<std::string> states;
-    for (const StateUpdate& update : cell.updates)
-      if (const Symbol& symbol = cell.symbol_of(update); symbol.lag_of < 0) states.push_back(symbol.name);
-    if (std::find(states.begin(), states.end(), name) == states.end())
-      throw UsageError(fmt::format("--absolute-tolerance {}: the cell has no state '{}'; its states are {}", one, name,
-                                   fmt::join(states, ", ")));
-    solve.absolute_tolerances[name] = value;
   }
 }
 

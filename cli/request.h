@@ -2,6 +2,7 @@
 // What the options of a command say about arrays, sizes and devices.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "compiler/graph/graph.h"
@@ -32,6 +33,9 @@ void check_device(const std::string& device);
 /// a strategy ("all", "auto"); `option`: its name.
 Strategy strategy_asked(const std::string& solver, std::vector<std::string> before = {"auto"},
                         const char* option = "--solver");
+
+/// The results that --write names; all of them without names or by "all". Throws UsageError.
+Wanted wanted_asked(const std::vector<std::string>& names, const CellGraph& cell);
 
 /// The GPU that --device asks for, or none and the reason in one line; throws DeviceError where cuda is asked for
 /// and there is none.

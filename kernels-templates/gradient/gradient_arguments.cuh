@@ -29,7 +29,8 @@ struct LaggedRows {
   long long entries, lag, along, depth;
 };
 
-/// Words of ScaledCotangents::found: bits of the largest |cotangent|; whether a cotangent, and a gradient, is no number.
+/// Words of ScaledCotangents::found: bits of the largest |cotangent|; whether a cotangent, and a gradient, is no
+/// number.
 enum ScaledWord { kLargestCotangent, kCotangentIsNone, kGradientIsNone, kScaledWords };
 
 /// Numbers times a power of two (scaled_cotangents.cuh).

@@ -1,7 +1,14 @@
 #include "runtime/strategy/solve_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
+
+#include "runtime/data/errors.h"
 
 namespace cellc {
 
@@ -67,6 +74,26 @@ double absolute_tolerance(const SolveOptions& options, const std::string& state)
 double absolute_tolerance(const SolveOptions& options, const CellGraph& cell, int update) {
   const Symbol& symbol = cell.symbol_of(cell.updates[static_cast<std::size_t>(update)]);
   return absolute_tolerance(options, symbol.lag_of >= 0 ? cell.symbols[symbol.lag_of].name : symbol.name);
+}
+
+void take_absolute_tolerance(const std::string& one, const CellGraph& cell, SolveOptions& solve) {
+  const std::size_t equals = one.find('=');
+  const std::string name = equals == std::string::npos ? "" : one.substr(0, equals),
+                    number = equals == std::string::npos ? one : one.substr(equals + 1);
+  char* end = nullptr;
+  const double value = std::strtod(number.c_str(), &end);
+  if (number.empty() || *end || !(value >= 0) || !std::isfinite(value))
+    throw RequestError(fmt::format("'{}' is no number from 0 on", number));
+  if (equals == std::string::npos) {
+    solve.absolute_tolerance = value;
+    return;
+  }
+  std::vector<std::string> states;
+  for (const StateUpdate& update : cell.updates)
+    if (const Symbol& symbol = cell.symbol_of(update); symbol.lag_of < 0) states.push_back(symbol.name);
+  if (std::find(states.begin(), states.end(), name) == states.end())
+    throw RequestError(fmt::format("the cell has no state '{}'; its states are {}", name, fmt::join(states, ", ")));
+  solve.absolute_tolerances[name] = value;
 }
 
 void say_what_stays(const CellGraph& cell, const Structure& structure, const Wanted& wanted, SolveReport& report,

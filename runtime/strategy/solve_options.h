@@ -86,6 +86,9 @@ double absolute_tolerance(const SolveOptions& options, const std::string& state)
 /// The same of an update; of a copy that lags, what its state has.
 double absolute_tolerance(const SolveOptions& options, const CellGraph& cell, int update);
 
+/// As users write it: "X", of every state, or "NAME=X". Throws RequestError, which says what is wrong with it.
+void take_absolute_tolerance(const std::string& one, const CellGraph& cell, SolveOptions& solve);
+
 /// One iteration of a stage's solver.
 struct IterationTrace {
   double change = 0;        ///< largest change of an unknown (a start, or a state), over |s| + its size so far

@@ -12,8 +12,8 @@ namespace {
 using Facts = StrategyFacts;
 
 constexpr StrategyFacts kRows[] = {
-#define CELLC_STRATEGY(Name, name, cpu, gpu, takes, pins, tries, iterates, meaning)                \
-  {Strategy::Name,      #name,         cpu != 0, gpu != 0, Facts::Takes::takes, Facts::Pins::pins, \
+#define CELLC_STRATEGY(Name, name, cpu, gpu, ships, takes, pins, tries, iterates, meaning)                     \
+  {Strategy::Name,      #name,         cpu != 0, gpu != 0, ships != 0, Facts::Takes::takes, Facts::Pins::pins, \
    Facts::Tries::tries, iterates != 0, meaning},
 #include "runtime/strategy/strategies.def"
 };
@@ -50,10 +50,10 @@ std::string strategy_names(std::vector<std::string> before) {
   return with_or(before);
 }
 
-std::string gpu_strategy_names() {
+std::string shipped_strategy_names() {
   std::vector<std::string> names;
   for (const StrategyFacts& f : kRows)
-    if (f.on_gpu && f.strategy != Strategy::Sequential) names.push_back(f.name);
+    if (f.ships && f.strategy != Strategy::Sequential) names.push_back(f.name);
   return with_or(names);
 }
 

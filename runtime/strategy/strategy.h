@@ -23,7 +23,7 @@ struct StrategyFacts {
 
   Strategy strategy;
   const char* name;
-  bool on_cpu, on_gpu;
+  bool on_cpu, on_gpu, ships;
   Takes takes;
   Pins pins;
   Tries tries;
@@ -43,8 +43,8 @@ std::optional<Strategy> strategy_named(const std::string& name);
 
 /// "auto, sequential, … or relaxation", for help texts and messages; `before`: what may stand in their place.
 std::string strategy_names(std::vector<std::string> before = {"auto"});
-/// The same of those that GPUs have, but for the sequential one.
-std::string gpu_strategy_names();
+/// The same of those that code for GPUs is built with, but for the sequential one.
+std::string shipped_strategy_names();
 /// A line for each: its name and what it means.
 std::string strategy_meanings();
 

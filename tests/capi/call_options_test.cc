@@ -331,6 +331,53 @@ TEST_F(CallOptions, DeterministicIsNothingNewOnACpu) {
   EXPECT_EQ(none.status, CELLC_WRONG_USAGE);
 }
 
+// What it leaves is nothing to report; of one state it holds instead of that of all.
+TEST_F(CallOptions, AbsoluteTolerancesAreOfAKernel) {
+  const cellc_shape shape = shape_of(kChannels, 1, 20000);
+  const auto made_with = [&](const char* absolute) {
+    cellc_kernel* kernel = compile(kSlow, "cpu", [&](cellc_options& o) {
+      o.solver = "segmented";
+      o.absolute_tolerance = absolute;
+    });
+    return call(kernel, shape, [](auto&) {});
+  };
+  const Made none = made_with(nullptr);
+  EXPECT_GT(none.report.max_residual, 0);
+  for (const char* zero : {"0", "h=0", "1000,h=0"}) {
+    const Made same = made_with(zero);
+    EXPECT_EQ(same.report.max_residual, none.report.max_residual) << zero;
+    EXPECT_EQ(same.arrays.memory, none.arrays.memory) << zero;
+  }
+  for (const char* wide : {"1000", "h=1e3", "h=1000,0"}) EXPECT_EQ(made_with(wide).report.max_residual, 0) << wide;
+  // Options of who does not know of it.
+  cellc_kernel* shorter = compile(kSlow, "cpu", [&](cellc_options& o) {
+    o.solver = "segmented";
+    o.absolute_tolerance = "1000";
+    o.size = offsetof(cellc_options, absolute_tolerance);
+  });
+  EXPECT_EQ(call(shorter, shape, [](auto&) {}).report.max_residual, none.report.max_residual);
+}
+
+TEST_F(CallOptions, AbsoluteTolerancesThatAreNone) {
+  const struct {
+    const char *given, *message;
+  } cases[] = {{"abc", "'abc' is no number from 0 on"},   {"-1", "'-1' is no number from 0 on"},
+               {"nan", "'nan' is no number from 0 on"},   {"", "'' is no number from 0 on"},
+               {"h=", "'' is no number from 0 on"},       {"1,,2", "'' is no number from 0 on"},
+               {"x=1", "no state 'x'; its states are h"}, {"1,inf", "'inf' is no number from 0 on"}};
+  for (const auto& c : cases) {
+    cellc_options options;
+    cellc_options_init(&options);
+    options.absolute_tolerance = c.given;
+    cellc_kernel* kernel = nullptr;
+    EXPECT_EQ(cellc_compile_text(kSlow.data(), kSlow.size(), &options, &kernel), CELLC_WRONG_USAGE) << c.given;
+    EXPECT_NE(std::string(cellc_last_error()).find(std::string("options.absolute_tolerance '") + c.given + "': "),
+              std::string::npos)
+        << cellc_last_error();
+    EXPECT_NE(std::string(cellc_last_error()).find(c.message), std::string::npos) << cellc_last_error();
+  }
+}
+
 TEST_F(CallOptions, AfterCompilingAheadNothingIsCompiled) {
   for (const char* file : {"01_para_gru", "06_sru", "02_para_lstm", "03_gru"}) {
     SCOPED_TRACE(file);

@@ -203,7 +203,8 @@ TEST(Misuse, OnAGpuAForkedChildIsRefusedAndTheLibraryIsUnloaded) {
   std::string pattern = testing::TempDir() + "/cellc_driver_XXXXXX";
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   std::filesystem::copy_file(CELLC_FAKE_DRIVER, pattern + "/libcuda.so.1");
-  std::filesystem::copy_file(CELLC_FAKE_NVRTC, pattern + "/libnvrtc.so.13.0");
+  for (const char* name : {"/libnvrtc.so.13.0", "/libnvrtc-builtins.so.13.0"})
+    std::filesystem::copy_file(CELLC_FAKE_NVRTC, pattern + name);
   const std::string program = pattern + "/program";
   const Outcome built = shell("cc -std=c99 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -I" CELLC_SOURCE_DIR
                               "/capi " CELLC_SOURCE_DIR "/tests/capi/calls_of_a_driver.c -o " +

@@ -99,6 +99,34 @@ TEST_F(CommandBench, OfACellWithOutsTheseAreWritten) {
             "all");
 }
 
+// Others by name, as of `run`, and all of them.
+TEST_F(CommandBench, WritesWhatIsNamed) {
+  const auto bench = [&](const std::string& named, bool as_json) {
+    std::vector<std::string> ask = {"bench",     example("18_delta_net.cell"),
+                                    "--dim",     "v=8",
+                                    "--dim",     "k=8",
+                                    "--length",  "50",
+                                    "--repeats", "1",
+                                    "--solver",  "sequential",
+                                    "--device",  "cpu",
+                                    "--write",   named};
+    if (as_json) ask.push_back("--json");
+    return cellc(ask);
+  };
+  json object = json::parse(bench("all", true).out);
+  EXPECT_EQ(object["written"], "all");
+  EXPECT_EQ(object["written_bytes"], 50 * (8 + 8 * 8) * 4);
+  EXPECT_HAS(bench("all", false).out, "MB out, written: all\n");
+  object = json::parse(bench("S,S.final", true).out);
+  EXPECT_EQ(object["written"], "S, S.final");
+  EXPECT_EQ(object["written_bytes"], 50 * 8 * 8 * 4);
+  EXPECT_HAS(bench("S,S.final", false).out, "MB out, written: S, S.final\n");
+  const Outcome unknown = bench("z", false);
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_HAS(unknown.err, "--write: ");
+  EXPECT_HAS(unknown.err, "'z'");
+}
+
 TEST_F(CommandBench, TakesArraysToo) {
   for (const char* name : {"xz", "xr", "xc"})
     array(

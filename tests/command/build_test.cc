@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "build_fixture.h"
+#include "runtime/strategy/strategy.h"
 #include "tests/main/turns.h"
 
 namespace cellc {
@@ -466,6 +467,20 @@ TEST_F(CommandBuild, CubinsNeedNvrtcOnce) {
   EXPECT_HAS(unknown.err, "compiles for sm_");
 }
 
+TEST_F(CommandBuild, HelpNamesTheSolversThatAreBuiltAndNoOthers) {
+  const std::string help = cellc({"build", "--help"}).out;
+  const std::size_t begin = help.find("--solver"), end = help.find("\n  --", begin);
+  ASSERT_NE(end, std::string::npos);
+  std::string line = help.substr(begin, end - begin);
+  for (const StrategyFacts& f : strategies()) {
+    const Outcome outcome = cellc({"build", example("05_elman.cell"), "--target", "cuda-source", "-o", "a.cu", "--dim",
+                                   "d=2", "--solver", f.name});
+    const bool refused = outcome.err.find("leave the choice to auto, or run the cell by cellc") != std::string::npos;
+    EXPECT_EQ(line.find(f.name) == std::string::npos, refused) << f.name << ": " << outcome.err << line;
+    EXPECT_EQ(f.ships, !refused) << f.name;
+  }
+}
+
 TEST_F(CommandBuild, Refusals) {
   write("gru.cell", kGru);
   write("pick.cell", "cell pick[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x[3]\n}\n");
@@ -498,6 +513,7 @@ TEST_F(CommandBuild, Refusals) {
        "expected architectures such as sm_90"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "sm_75"}, 2, "need sm_80 or newer"},
       {{"gru.cell", "--target", "ptx", "-o", "a.o", "--arch", "sm_80,sm_90"}, 2, "PTX is of one architecture"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "stepped"}, 2, "step by step (sequential)"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "relaxation"},
        2,
        "wait for nothing; leave the choice to auto"},

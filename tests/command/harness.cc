@@ -56,7 +56,7 @@ Outcome CommandTest::cellc(const std::vector<std::string>& arguments, const Proc
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(directory_.c_str()) != 0) _exit(126);
     std::vector<char*> argv;
-    std::string program = CELLC_BINARY_DIR "/cellc";
+    std::string program = options.program;
     argv.push_back(program.data());
     std::vector<std::string> copies = arguments;
     for (std::string& a : copies) argv.push_back(a.data());

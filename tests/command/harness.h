@@ -17,6 +17,7 @@ struct Outcome {
 };
 
 struct ProcessOptions {
+  std::string program = CELLC_BINARY_DIR "/cellc";
   std::map<std::string, std::string> environment;
   std::int64_t file_size_limit = -1;  ///< bytes that one file may grow to: a disk that is full
   std::int64_t memory_limit = -1;     ///< bytes of address space

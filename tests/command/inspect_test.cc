@@ -20,8 +20,10 @@ using nlohmann::json;
 class CommandInspect : public CommandTest {};
 
 TEST_F(CommandInspect, EveryStageSaysSomething) {
-  for (const char* stage :
-       {"tree", "graph", "jacobian", "structure", "plan", "lanes", "adjoint", "llvm", "asm", "cuda"}) {
+  const std::string help = cellc({"inspect", "--help"}).out;
+  EXPECT_HAS(help, "tree, graph, jacobian, structure, plan, lanes, derive, adjoint, tangent, llvm, asm, cuda, ptx");
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derive", "adjoint", "tangent",
+                            "llvm", "asm", "cuda"}) {
     const Outcome outcome = cellc({"inspect", example("02_para_lstm.cell"), "--stage", stage});
     EXPECT_EQ(outcome.status, 0) << stage << outcome.err;
     EXPECT_GT(outcome.out.size(), 40u) << stage;
@@ -29,6 +31,12 @@ TEST_F(CommandInspect, EveryStageSaysSomething) {
   }
   EXPECT_HAS(cellc({"inspect", example("02_para_lstm.cell"), "--stage", "llvm", "--dtype", "f64"}).out, "double");
   EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0) << "a tree is of a whole file";
+}
+
+// It has the cell's own structure, and reads a tangent of each input.
+TEST_F(CommandInspect, TheTangentIsACellOfTheSameStructure) {
+  const std::string text = cellc({"inspect", example("01_para_gru.cell"), "--stage", "tangent"}).out;
+  for (const char* part : {"cell para_gru", "tangent.xz", "tangent.h", "linear", "diagonal"}) EXPECT_HAS(text, part);
 }
 
 TEST_F(CommandInspect, WholeUnitsForACard) {

@@ -20,6 +20,24 @@ using nlohmann::json;
 
 class CommandUsage : public CommandTest {};
 
+// What stands for a file may be a slip of the hand in another option than the reader thinks of.
+TEST_F(CommandUsage, FilesThatAreNoneAreToldWithTheirOption) {
+  const std::string cell =
+      write("a.cell", "cell a[d] {\n  state h[d]\n  input x[d]\n  param rate\n  h' = rate*h + x\n}\n");
+  const struct {
+    const char *option, *value, *message;
+  } cases[] = {
+      {"--param", "rate=abc", "--param rate: abc: "}, {"--input", "x=1", "--input x: 1: "},
+      {"--state", "h=0", "--state h: 0: "},           {"--cotangent", "z=1", "--cotangent z: 1: "},
+      {"--tangent", "x=1", "--tangent x: 1: "},       {"--offsets", "0,3", "--offsets: 0,3: "},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = cellc({"run", cell, "--random", "1", "--length", "3", "--dim", "d=2", c.option, c.value});
+    EXPECT_EQ(outcome.status, 1) << c.option;
+    EXPECT_EQ(outcome.err, std::string("cellc: error: ") + c.message + "cannot open: No such file or directory\n");
+  }
+}
+
 TEST_F(CommandUsage, HelpAndVersionEverywhere) {
   const Outcome help = cellc({"--help"});
   EXPECT_EQ(help.status, 0);
@@ -69,6 +87,10 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
        "--max-iterations: 99999999999999999999: expected a whole number of at most "},
       {{"run", gru, "--fixed-iterations", "4294967296"},
        "--fixed-iterations: 4294967296: expected a whole number of at most "},
+      {{"run", gru, "--absolute-tolerance", "h=x", "--random", "1", "--length", "1", "--dim", "d=1"},
+       "--absolute-tolerance h=x: 'x' is no number from 0 on"},
+      {{"run", gru, "--absolute-tolerance", "xz=1", "--random", "1", "--length", "1", "--dim", "d=1"},
+       "--absolute-tolerance xz=1: the cell has no state 'xz'; its states are h"},
       {{"run", gru, "--threads", "0"}, "--threads: 0: expected a whole number of at least 1"},
       {{"run", gru, "--threads", "0x2"}, "--threads: 0x2: expected a whole number of at least 1"},
       {{"check", gru, "--seed", "-1"}, "--seed: -1: expected a whole number of at least 0"},

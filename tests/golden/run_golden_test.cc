@@ -1,7 +1,7 @@
 // Golden files: one text file a case, one folder a stage.
 //
 //   # stage: graph                 tree | graph | jacobian | structure | plan | lanes | derive | scalars | llvm |
-//                                  cuda | nests | inspect | latex | adjoint
+//                                  cuda | nests | inspect | latex | adjoint | tangent
 //   # cell: NAME                   where the file has several cells
 //   the cells
 //   ---
@@ -96,6 +96,10 @@ std::string dump(const Case& c, const std::string& path) {
   if (c.stage == "nests") return print_nests(cell, structure, source);
   if (c.stage == "derive") return print_derived(cell, derive(cell, structure));
   if (c.stage == "adjoint") return adjoint_text(cell, adjoint_of(cell));
+  if (c.stage == "tangent") {
+    const DerivedCell made = tangent_of(cell);
+    return print_graph(made.cell) + print_arrays(cell, made);
+  }
   if (c.stage == "cuda") return print_cuda(cell, split_stages(cell, structure), structure, source, Storage::F32);
   return "unknown stage '" + c.stage + "'\n";
 }

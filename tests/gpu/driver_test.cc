@@ -119,7 +119,7 @@ TEST_F(WithFakeDriver, KernelsBeginEarlyWhereTheirCodeWaits) {
 
 TEST_F(WithFakeDriver, GraphsTakeWhatBeginsEarlyFromCuda123On) {
   fs::remove(scratch / "libnvrtc.so.13.0");
-  fs::copy_file(CELLC_FAKE_NVRTC, scratch / "libnvrtc.so.12.8");
+  put_fake_nvrtc(scratch.path(), "12.8");
   const auto begins_early = [&](int version) {
     driver->version = version;
     const auto gpu = open();

@@ -77,12 +77,17 @@ TEST(NvrtcFiles, OrderOfPlaces) {
   EXPECT_LT(place(scratch / "venv/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13"), std::ssize(all));
 }
 
-TEST(NvrtcFiles, TheOneBesideTheProgramComesFirst) {
-  const std::vector<std::string> beside =
-      nvrtc_files_below(fs::read_symlink("/proc/self/exe").parent_path().string() + "/nvrtc");
-  const std::vector<std::string> all = nvrtc_candidates();
-  ASSERT_GE(all.size(), beside.size());
-  EXPECT_TRUE(std::equal(beside.begin(), beside.end(), all.begin()));
+// tests/command/find_compiler_test.cc looks at the order: what other tests have loaded is before these.
+TEST(NvrtcFiles, BesideALibrary) {
+  const Scratch scratch;
+  touch(scratch / "cellc/nvrtc/lib64/libnvrtc.so.13");
+  touch(scratch / "nvidia/cu13/lib/libnvrtc.so.13");
+  touch(scratch / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  touch(scratch / "lib64/libnvrtc.so.12");  // of no wheel: as far as /usr/lib64 for what lies in /usr/bin
+  EXPECT_EQ(nvrtc_files_beside(scratch / "cellc"),
+            (std::vector<std::string>{scratch / "cellc/nvrtc/lib64/libnvrtc.so.13",
+                                      scratch / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+                                      scratch / "nvidia/cu13/lib/libnvrtc.so.13"}));
 }
 
 // What $CELLC_NVRTC names is the only one, and why it does not serve is one line.
@@ -102,7 +107,7 @@ class NamedNvrtc : public testing::Test {
     const auto nvrtc = Nvrtc::find(latest_major, reason);
     return nvrtc ? to_string(nvrtc->version()) : reason;
   }
-  void put_fake(const std::string& version) { fs::copy_file(CELLC_FAKE_NVRTC, scratch / ("libnvrtc.so." + version)); }
+  void put_fake(const std::string& version) { put_fake_nvrtc(scratch.path(), version); }
   Scratch scratch;
 };
 
@@ -125,6 +130,25 @@ TEST_F(NamedNvrtc, TooOld) {
   put_fake("12.4");
   EXPECT_TRUE(has(reason_of(scratch.path()), "NVRTC 12.4"));
   EXPECT_TRUE(has(reason_of(scratch.path()), "needs 12.8 or newer"));
+}
+
+TEST_F(NamedNvrtc, WithoutTheBuiltinsOfItsVersion) {
+  put_fake("13.77");
+  fs::remove(scratch / "libnvrtc-builtins.so.13.77");
+  EXPECT_TRUE(has(reason_of(scratch.path()), "NVRTC 13.77"));
+  EXPECT_TRUE(has(reason_of(scratch.path()), "cannot compile: libnvrtc-builtins.so.13.77 is missing beside it"));
+  touch(scratch / "libnvrtc-builtins.so.13.78");
+  EXPECT_TRUE(has(reason_of(scratch.path()), "13.77 is missing beside it (libnvrtc-builtins.so.13.78 is there)"));
+  touch(scratch / "libnvrtc-builtins.so.13.77");
+  EXPECT_TRUE(has(reason_of(scratch.path()), "libnvrtc-builtins.so.13.77: file too short"));
+}
+
+// The next that serves is taken.
+TEST_F(NamedNvrtc, OneWithoutBuiltinsIsPassedOver) {
+  put_fake("13.76");
+  put_fake("13.75");
+  fs::remove(scratch / "libnvrtc-builtins.so.13.76");
+  EXPECT_EQ(found(0), "13.75");
 }
 
 TEST_F(NamedNvrtc, NotOfALaterMajorVersionThanTheDriver) {

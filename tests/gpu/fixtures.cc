@@ -36,6 +36,11 @@ void Scratch::set(const std::string& variable, const std::string& value) {
   setenv(variable.c_str(), value.c_str(), 1);
 }
 
+void put_fake_nvrtc(const std::string& directory, const std::string& version) {
+  for (const char* name : {"/libnvrtc.so.", "/libnvrtc-builtins.so."})
+    fs::copy_file(CELLC_FAKE_NVRTC, directory + name + version);
+}
+
 std::string text_of(const std::string& path) {
   std::stringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
@@ -74,7 +79,7 @@ void WithGpu::SetUp() {
 }
 
 void WithFakeDriver::SetUp() {
-  fs::copy_file(CELLC_FAKE_NVRTC, scratch / "libnvrtc.so.13.0");
+  put_fake_nvrtc(scratch.path(), "13.0");
   scratch.set("CELLC_NVRTC", scratch.path());
   void* library = dlopen(CELLC_FAKE_DRIVER, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();

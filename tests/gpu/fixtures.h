@@ -28,6 +28,9 @@ class Scratch {
   std::vector<std::pair<std::string, std::optional<std::string>>> saved_;
 };
 
+/// The NVRTC of tests/gpu/fake in a directory, with what stands for its builtins.
+void put_fake_nvrtc(const std::string& directory, const std::string& version);
+
 std::string text_of(const std::string& path);
 testing::AssertionResult has(const std::string& text, const std::string& part);
 testing::AssertionResult starts(const std::string& text, const std::string& part);

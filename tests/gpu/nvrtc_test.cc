@@ -227,7 +227,7 @@ TEST_F(KernelCacheTest, WhateverTheCodeDependsOnCounts) {
   other = scale(3);
   other.options = {"-lineinfo"};
   EXPECT_NE(key, kernel_key(*nvrtc, other, "sm_90", CompiledKind::Cubin));
-  fs::copy_file(CELLC_FAKE_NVRTC, scratch / "libnvrtc.so.13.7");
+  put_fake_nvrtc(scratch.path(), "13.7");
   std::string reason;
   const auto another = Nvrtc::load(scratch / "libnvrtc.so.13.7", reason);
   ASSERT_NE(another, nullptr) << reason;

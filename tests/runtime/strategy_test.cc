@@ -20,6 +20,7 @@ TEST(StrategyTable, RowsAreTheEnumerators) {
     EXPECT_EQ(strategy_named(f.name), f.strategy);
     EXPECT_TRUE(names.insert(f.name).second) << f.name << " stands there twice";
     EXPECT_TRUE(f.on_cpu || f.on_gpu) << f.name;
+    EXPECT_LE(f.ships, f.on_gpu) << f.name;
     // Only what has a length can be tried at several.
     if (f.tries == StrategyFacts::Tries::Lengths) {
       EXPECT_NE(f.pins, StrategyFacts::Pins::Nothing) << f.name;
@@ -38,10 +39,10 @@ TEST(StrategyTable, RowsAreTheEnumerators) {
 TEST(StrategyTable, ListsNameAllOfThem) {
   EXPECT_EQ(strategy_names().substr(0, 30), "auto, sequential, segmented, s");
   EXPECT_EQ(strategy_names({"all", "auto"}).substr(0, 22), "all, auto, sequential,");
-  EXPECT_EQ(gpu_strategy_names().substr(0, 20), "segmented, shooting,");
+  EXPECT_EQ(shipped_strategy_names().substr(0, 20), "segmented, shooting,");
   for (const StrategyFacts& f : strategies()) {
     EXPECT_NE(strategy_names().find(f.name), std::string::npos) << f.name;
-    EXPECT_EQ(gpu_strategy_names().find(f.name) != std::string::npos, f.on_gpu && f.strategy != Strategy::Sequential)
+    EXPECT_EQ(shipped_strategy_names().find(f.name) != std::string::npos, f.ships && f.strategy != Strategy::Sequential)
         << f.name;
     EXPECT_NE(strategy_meanings().find(std::string("  ") + f.name + " "), std::string::npos) << f.name;
   }

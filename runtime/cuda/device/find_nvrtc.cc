@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "runtime/cuda/device/shared_library.h"
+
 namespace cellc {
 namespace {
 
@@ -48,6 +50,18 @@ std::vector<std::string> own_directories() {
   return found;
 }
 
+/// Files of the NVRTCs that this process has loaded, such as that of PyTorch. One of them is what the program's own
+/// kernels are compiled by, and it takes no second copy of 100 MB.
+std::vector<std::string> loaded_files() {
+  std::vector<std::string> found;
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {
+    SharedLibrary library = SharedLibrary::loaded(name);
+    if (library) found.push_back(library.path());
+    library.close();
+  }
+  return found;
+}
+
 std::vector<std::string> python_directories() {
   std::vector<std::string> found;
   const std::string home = variable("HOME"), user = home.empty() ? "" : home + "/.local";
@@ -59,6 +73,14 @@ std::vector<std::string> python_directories() {
       found.push_back(python + "/dist-packages");
     }
   }
+  return found;
+}
+
+/// NVIDIA's wheels in site-packages: nvidia/cu13/lib since 13.0, nvidia/cuda_nvrtc/lib before.
+std::vector<std::string> nvrtc_wheels_in(const std::string& packages) {
+  std::vector<std::string> found = nvrtc_files_in(packages + "/nvidia/cuda_nvrtc/lib");
+  for (const std::string& package : entries(packages + "/nvidia", "cu1"))
+    append(found, nvrtc_files_in(package + "/lib"));
   return found;
 }
 
@@ -108,15 +130,26 @@ std::vector<std::string> nvrtc_files_below(const std::string& root) {
   for (const char* folder : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"}) {
     append(found, nvrtc_files_in(root + "/" + folder));
   }
-  // Wheels: nvidia/cu13/lib since 13.0, nvidia/cuda_nvrtc/lib before.
-  append(found, nvrtc_files_in(root + "/nvidia/cuda_nvrtc/lib"));
-  for (const std::string& package : entries(root + "/nvidia", "cu1")) append(found, nvrtc_files_in(package + "/lib"));
+  append(found, nvrtc_wheels_in(root));
+  return found;
+}
+
+std::vector<std::string> nvrtc_files_beside(const std::string& directory) {
+  std::vector<std::string> found = nvrtc_files_below(directory + "/nvrtc");
+  append(found, nvrtc_wheels_in(fs::path(directory).parent_path().string()));
+  return found;
+}
+
+std::vector<std::string> nvrtc_builtins_in(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const std::string& path : entries(directory, "libnvrtc-builtins.so."))
+    found.push_back(fs::path(path).filename().string());
   return found;
 }
 
 std::vector<std::string> nvrtc_candidates() {
-  std::vector<std::string> all;
-  for (const std::string& directory : own_directories()) append(all, nvrtc_files_below(directory + "/nvrtc"));
+  std::vector<std::string> all = loaded_files();
+  for (const std::string& directory : own_directories()) append(all, nvrtc_files_beside(directory));
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
     if (const std::string root = variable(name); !root.empty()) append(all, nvrtc_files_below(root));
   }

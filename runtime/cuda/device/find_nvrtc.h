@@ -16,6 +16,13 @@ std::vector<std::string> nvrtc_files_in(const std::string& directory);
 /// What is installed below a directory as CUDA toolkits or NVIDIA's wheels install it.
 std::vector<std::string> nvrtc_files_below(const std::string& root);
 
+/// What goes with a library in that directory: in its nvrtc/, and as a wheel next to it, as site-packages has cellc/
+/// and nvidia/.
+std::vector<std::string> nvrtc_files_beside(const std::string& directory);
+
+/// The builtins of NVRTC in a directory, of any version: file names.
+std::vector<std::string> nvrtc_builtins_in(const std::string& directory);
+
 /// All files and loader's names to try, in the order of nvrtc.h. $CELLC_NVRTC is not among them.
 std::vector<std::string> nvrtc_candidates();
 

@@ -76,6 +76,18 @@ bool Nvrtc::bind(std::string& reason) {
   return reason.empty();
 }
 
+std::string Nvrtc::load_builtins() const {
+  // A compile loads them by their mere name, which may be on no path of the loader, and takes those that are loaded.
+  const std::string name = "libnvrtc-builtins.so." + to_string(version_), directory = library_.directory();
+  std::string problem, ignored;
+  if (SharedLibrary::open(directory + "/" + name, problem) || SharedLibrary::open(name, ignored)) return {};
+  const std::vector<std::string> there = nvrtc_builtins_in(directory);
+  // Those that lie there and cannot be loaded: the loader says why.
+  if (std::find(there.begin(), there.end(), name) == there.end())
+    problem = name + " is missing beside it" + (there.empty() ? "" : fmt::format(" ({} is there)", there.front()));
+  return fmt::format("NVRTC {} ({}) cannot compile: {}", to_string(version_), path(), problem);
+}
+
 std::shared_ptr<const Nvrtc> Nvrtc::load(const std::string& file, std::string& reason) {
   std::shared_ptr<Nvrtc> nvrtc(new Nvrtc);
   nvrtc->library_ = SharedLibrary::open(file, reason);
@@ -89,13 +101,8 @@ std::shared_ptr<const Nvrtc> Nvrtc::load(const std::string& file, std::string& r
                          to_string(kOldestNvrtc));
     return nullptr;
   }
-  // A compile loads the builtins by name, which the loader finds in no directory but its own. It
-  // takes those that are loaded already, so ours come first. If they are missing, the log says so.
-  const std::string builtins =
-      fmt::format("{}/libnvrtc-builtins.so.{}", nvrtc->library_.directory(), to_string(nvrtc->version_));
-  std::string missing;
-  SharedLibrary::open(builtins, missing);
-  return nvrtc;
+  reason = nvrtc->load_builtins();
+  return reason.empty() ? nvrtc : nullptr;
 }
 
 std::shared_ptr<const Nvrtc> Nvrtc::find(int latest_major, std::string& reason) {

@@ -3,12 +3,15 @@
 //
 // The first of these places that has a suitable one wins (docs/notes/gpu.md):
 //   1. $CELLC_NVRTC, a file or a directory. If it is set, nothing else is tried.
-//   2. nvrtc/ beside the program: what ./dev unpacked there.
-//   3. $CUDA_HOME and $CUDA_PATH.
-//   4. what the loader finds: libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so.
-//   5. /usr/local/cuda and /usr/local/cuda-*, the latest name first.
-//   6. site-packages of Python: NVIDIA's wheels.
-// An NVRTC is suitable if it is 12.8 or newer and, for a card, of no later major version than the card's driver.
+//   2. what the process has loaded: that of PyTorch, or of cellc itself.
+//   3. nvrtc/ beside the program or the library, what ./dev unpacked there; NVIDIA's wheels next to their directory, as
+//      in site-packages.
+//   4. $CUDA_HOME and $CUDA_PATH.
+//   5. what the loader finds: libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so.
+//   6. /usr/local/cuda and /usr/local/cuda-*, the latest name first.
+//   7. site-packages of Python: NVIDIA's wheels.
+// An NVRTC is suitable if it is 12.8 or newer, has the builtins of its version and is, for a card, of no later major
+// version than the card's driver.
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,6 +69,7 @@ class Nvrtc {
   using Program = struct NvrtcProgram*;
   Nvrtc() = default;
   bool bind(std::string& reason);
+  std::string load_builtins() const;  ///< why they cannot be, in one line; empty where they are
 
   SharedLibrary library_;
   NvrtcVersion version_;

@@ -61,6 +61,12 @@ SharedLibrary SharedLibrary::open(const std::string& name, std::string& reason) 
   return library;
 }
 
+SharedLibrary SharedLibrary::loaded(const std::string& name) {
+  SharedLibrary library;
+  library.handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  return library;
+}
+
 void* SharedLibrary::symbol(const char* name) const { return handle_ ? dlsym(handle_, name) : nullptr; }
 
 std::string SharedLibrary::path() const {

@@ -10,6 +10,8 @@ class SharedLibrary {
   /// By a name that the loader looks for, or by path. An empty one, and the loader's line in `reason`,
   /// where that fails. Its symbols serve nobody else.
   static SharedLibrary open(const std::string& name, std::string& reason);
+  /// What this process has loaded by that name, which may be the library's own (its soname); else an empty one.
+  static SharedLibrary loaded(const std::string& name);
 
   explicit operator bool() const { return handle_ != nullptr; }
   void* symbol(const char* name) const;  ///< null where there is none
