@@ -239,6 +239,30 @@ TEST(BackwardProducts, OfF16ThatLeaveItsRangeAreMadeAgain) {
   }
 }
 
+// A relaxed adjoint whose iterations do not suffice goes step by step, by the factors that were asked for.
+TEST(BackwardProducts, OfF16ThatARelaxationLeavesAreMadeStepByStep) {
+  for (const double factor : {0.2, 0.9}) {
+    const std::string text = fmt::format(
+        "cell c[d] {{\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh({}*(U@h) + x)\n}}\n", factor);
+    const AnalysedCell analysed = analyse_text(SourceText("test.cell", text.c_str()));
+    const CellGraph& cell = analysed.cell;
+    Device device = open_device();
+    const BackwardTrial trial(cell, {{0, 20}, false, 16});
+    const AdjointRun adjoint(cell, results_with(trial.cotangents));
+    BackwardOnGpu backward(*device.gpu, cell, adjoint, Dtype::F32);
+    SolveOptions options;
+    options.products = Products::F16;
+    options.solver = Strategy::Relaxation;
+    options.max_iterations = factor < 0.5 ? 50 : 3;
+    SolveReport report;
+    const Gradients found = backward.run(trial.run, trial.output, trial.cotangents, options, report);
+    EXPECT_LT(error_of(found, trial.expected(adjoint), 1), 4e-3) << factor;
+    EXPECT_TRUE(report.converged) << factor;
+    if (factor > 0.5) EXPECT_GT(report.repaired, 0);
+    EXPECT_EQ(report.stages[0].plan.reason.find("no numbers"), std::string::npos) << report.stages[0].plan.reason;
+  }
+}
+
 /// Which kernels were compiled.
 class ListingGpu : public WrappedGpu {
  public:
