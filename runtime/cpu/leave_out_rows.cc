@@ -50,7 +50,7 @@ RunArrays arrays_without_rows(const CellGraph& cell, const BoundRun& run, Dtype 
 }
 
 std::optional<RunWithoutRows> run_without_rows(CellPrograms& programs, StageToSolve& stage,
-                                               const std::function<StageData(const StageCells*)>& data) {
+                                               const std::function<StageData(const StageCells&)>& data) {
   if (stage.plan.strategy != Strategy::Segmented) return std::nullopt;
   const CellGraph& cell = programs.cell();
   RunArrays& arrays = stage.arrays;
@@ -62,7 +62,7 @@ std::optional<RunWithoutRows> run_without_rows(CellPrograms& programs, StageToSo
     const auto shape = run_shape(FieldKind::Out, cell, run, cell.outs[o].index);
     arrays.outs.push_back(run.wanted.out(o) ? Array::uninitialised(programs.arithmetic(), shape) : Array());
   }
-  StageData lanes = data(with ? &with->stage : nullptr);
+  StageData lanes = data(with ? with->stage : programs.stages().stages[0]);
   StageOuts made{with ? *with->kernel : stage.kernels.step(), lanes};
   stage.outs = &made;
   RunWithoutRows found;

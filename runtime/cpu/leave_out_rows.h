@@ -25,13 +25,13 @@ RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmeti
 /// As a run has them, but trajectories have no memory.
 RunArrays arrays_without_rows(const CellGraph& cell, const BoundRun& run, Dtype arithmetic);
 
-/// The only stage of a cell by lanes that make the outs. `data`: its arrays for these lanes, null for its own.
+/// The only stage of a cell by lanes that make the outs. `data`: its arrays for these lanes.
 /// nullopt: lanes cannot, or a boundary missed; then the stage has to be run with rows.
 struct RunWithoutRows {
   StageOutcome outcome;
   RunOutput output;
 };
 std::optional<RunWithoutRows> run_without_rows(CellPrograms& programs, StageToSolve& stage,
-                                               const std::function<StageData(const StageCells*)>& data);
+                                               const std::function<StageData(const StageCells&)>& data);
 
 }  // namespace cellc

@@ -274,13 +274,12 @@ struct Solver::Impl {
     return program.run(bound).outs;
   }
 
-  /// `lanes`: instead of the stage's own, with the same before and once.
-  StageData stage_data(int k, const BoundRun& run, RunArrays& arrays, const StageCells* lanes = nullptr) {
+  StageData stage_data(int k, const BoundRun& run, RunArrays& arrays) {
     const StageCells& s = programs.stages().stages[k];
     std::vector<Array> before, once;
     if (!s.before.cell.outs.empty()) before = rows_of(programs.before(k), s.before, run, arrays);
     if (!s.once.cell.outs.empty()) once = rows_of(programs.once(k), s.once, run, arrays, true);
-    return StageData(lanes ? *lanes : s, arrays, std::move(before), std::move(once));
+    return StageData(s, arrays, std::move(before), std::move(once));
   }
 
   /// What passes over such a run cost, where that is kept or can be; null otherwise. Kept, since what is chosen from a
@@ -362,7 +361,7 @@ struct Solver::Impl {
         const StagePlan plan{Strategy::Segmented, std::max<std::int64_t>(1, extent_of(run.offsets).longest), 0, ""};
         StageData data = stage_data(0, run, arrays);
         StageToSolve stage = stage_of(0, data, plan);
-        run_without_rows(programs, stage, [&](const StageCells* of) { return stage_data(0, run, arrays, of); });
+        run_without_rows(programs, stage, [&](const StageCells& of) { return StageData(of, arrays, data); });
         arrays.outs.clear();
       };
     passes.after = [&] {
@@ -487,7 +486,7 @@ struct Solver::Impl {
                          thread_count(run.threads)};
       if (relaxed) stage.relaxation_worth = relaxation_choice.worth();
       if (std::exchange(makes_outs, false)) {
-        const auto lanes = [&](const StageCells* of) { return stage_data(0, run, arrays, of); };
+        const auto lanes = [&](const StageCells& of) { return StageData(of, arrays, data()); };
         if (std::optional<RunWithoutRows> found = run_without_rows(programs, stage, lanes)) {
           remember(warm_up, stage_count(), 0, found->outcome.report);
           gather(report, std::move(found->outcome));

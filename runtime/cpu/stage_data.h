@@ -30,6 +30,9 @@ struct Segment {
 class StageData {
  public:
   StageData(const StageCells& stage, RunArrays& arrays, std::vector<Array> before, std::vector<Array> once);
+  /// Other lanes over what was computed before those of `made`.
+  StageData(const StageCells& stage, RunArrays& arrays, const StageData& made)
+      : StageData(stage, arrays, made.before_, made.once_) {}
 
   std::int64_t channels() const { return channels_; }
   std::int64_t rows() const { return run_.offsets.back(); }
