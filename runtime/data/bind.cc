@@ -12,6 +12,7 @@
 #include "runtime/data/find_sizes.h"
 #include "runtime/data/given_arrays.h"
 #include "runtime/data/lagged_arrays.h"
+#include "runtime/data/narrow_numbers.h"
 #include "runtime/data/random_fill.h"
 
 namespace cellc {
@@ -140,9 +141,30 @@ Binding bind(const CellGraph& cell, const CallLayout& layout, const BindRequest&
   return Binder(cell, layout, request).bind();
 }
 
+namespace {
+
+template <auto kMade, typename From, typename To>
+void convert_each(const Array& from, Array& to) {
+  std::transform(static_cast<const From*>(from.data()), static_cast<const From*>(from.data()) + from.count(),
+                 static_cast<To*>(to.data()), kMade);
+}
+
+/// Between 16 bits and f32, which runs of narrow storage have all their arrays go through.
+bool converts_at_once(const Array& from, Array& to) {
+  const Dtype a = from.dtype(), b = to.dtype();
+  if (a == Dtype::BF16 && b == Dtype::F32) return convert_each<from_brain, std::uint16_t, float>(from, to), true;
+  if (a == Dtype::F32 && b == Dtype::BF16) return convert_each<to_brain, float, std::uint16_t>(from, to), true;
+  if (a == Dtype::F16 && b == Dtype::F32) return convert_each<from_half, std::uint16_t, float>(from, to), true;
+  if (a == Dtype::F32 && b == Dtype::F16) return convert_each<to_half, float, std::uint16_t>(from, to), true;
+  return false;
+}
+
+}  // namespace
+
 Array convert(const Array& array, Dtype dtype) {
   if (array.dtype() == dtype) return array;
   Array result(dtype, array.shape());
+  if (converts_at_once(array, result)) return result;
   const std::int64_t count = array.count();
   for (std::int64_t i = 0; i < count; ++i) result.set(i, array.get(i));
   return result;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "compiler/front_end.h"
 
@@ -408,6 +410,42 @@ TEST(Bind, RefusesWhatDoesNotFitMemory) {
   request.length = 1LL << 40;
   request.dims = {{"d", 64}, {"m", 3}};
   EXPECT_HAS(error_of<DeviceError>(cell, request), "of memory; the machine has");
+}
+
+/// Whole arrays have the bits that numbers have one by one: all numbers of 16 bits, and of f32 those, what lies halfway
+/// between them, and the neighbours of both.
+TEST(Convert, NarrowNumbersHaveTheBitsOfOneByOne) {
+  for (const Dtype narrow : {Dtype::F16, Dtype::BF16}) {
+    Array all(narrow, {1 << 16});
+    for (int i = 0; i < 1 << 16; ++i) static_cast<std::uint16_t*>(all.data())[i] = static_cast<std::uint16_t>(i);
+    const Array wide = convert(all, Dtype::F32);
+    std::vector<float> numbers;
+    for (int i = 0; i < 1 << 16; ++i) {
+      Array one(Dtype::F32, {1});
+      one.set(0, all.get(i));
+      ASSERT_EQ(std::memcmp(one.data(), static_cast<const float*>(wide.data()) + i, 4), 0)
+          << to_string(narrow) << " " << i;
+      const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<const float*>(wide.data())[i]);
+      for (const std::uint32_t half : {0u, 0x8000u, 0x1000u, 0x800u})
+        for (const std::uint32_t off : {0xffffffffu, 0u, 1u})
+          numbers.push_back(std::bit_cast<float>(bits + half + off));
+    }
+    // Below the least normal number of f16 halves lie elsewhere.
+    for (int i = 0; i < 4096; ++i) {
+      const float at = static_cast<float>(i) * 0x1p-25f;
+      for (const float number : {at, std::nextafter(at, 1.0f), std::nextafter(at, -1.0f), -at})
+        numbers.push_back(number);
+    }
+    Array from(Dtype::F32, {static_cast<std::int64_t>(numbers.size())});
+    std::memcpy(from.data(), numbers.data(), numbers.size() * 4);
+    const Array found = convert(from, narrow);
+    Array one(narrow, {1});
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      one.set(0, from.get(static_cast<std::int64_t>(i)));
+      ASSERT_EQ(*static_cast<const std::uint16_t*>(one.data()), static_cast<const std::uint16_t*>(found.data())[i])
+          << to_string(narrow) << " of " << numbers[i];
+    }
+  }
 }
 
 }  // namespace
