@@ -1,11 +1,12 @@
 #pragma once
-// Plan -> LLVM IR text for a CPU: one function a kernel. It runs the steps of one sequence and, in each
-// step, the nests in vectors of the host's width. Sizes are read at run time, so one module
-// serves every shape. Emits text only: this file links no LLVM.
+// Plan -> LLVM IR text for a CPU: one function a kernel. It runs the steps of one sequence, or of several together,
+// and, in each step, the nests in vectors of the host's width. Sizes are read at run time, so one module serves every
+// shape. Emits text only: this file links no LLVM.
 //
 //   void @cellc.kernel.N(ptr %slots, i64 %steps, i64 %lane_begin, i64 %lane_end)
 //
-// `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots. The last two
+// `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots; where sequences run together,
+// each slot has one for every sequence, side by side. The last two
 // arguments are a range of positions of Plan::split_axis; a plan without one does not read them.
 #include <set>
 #include <string>
@@ -47,6 +48,9 @@ struct EmitOptions {
   /// Every step begins with the states that the row before it has in given rows, not with what the step before made:
   /// the same step, about rows that somebody else wrote.
   bool from_given = false;
+  /// Sequences that a call steps together: a matrix is then read once a step for all of them. Each has the bits that it
+  /// has alone.
+  int sequences = 1;
   std::string functions = "cellc.kernel";  ///< kernel N is the function of this name and ".N"
 };
 

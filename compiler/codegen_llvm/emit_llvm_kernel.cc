@@ -14,6 +14,29 @@ namespace {
 constexpr std::size_t kMostCarriedRows = 200;
 /// States, and numbers that are the same at every step, that stay in registers or, beyond those, on the stack.
 constexpr std::size_t kMostHeld = 100;
+
+/// What is the same for all sequences of a call.
+bool is_common(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::Length:
+    case SlotKind::Param:
+    case SlotKind::Once:
+    case SlotKind::InputStep:
+    case SlotKind::StateStep:
+    case SlotKind::OutStep:
+    case SlotKind::ChunkStep:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::set<int> all_but_params(const CellGraph& cell) {
+  std::set<int> symbols;
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+    if (cell.symbols[s].kind != SymbolKind::Param) symbols.insert(static_cast<int>(s));
+  return symbols;
+}
 }  // namespace
 
 KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options,
@@ -24,10 +47,12 @@ KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& op
       options_(options),
       functions_(functions),
       f64_(options.storage == Storage::F64),
-      wide_(options.vector_bits / (f64_ ? 64 : 32)) {
+      wide_(options.vector_bits / (f64_ ? 64 : 32)),
+      varies_(plan.cell.graph, all_but_params(plan.cell)),
+      registers_(static_cast<std::size_t>(options.sequences)) {
   for (std::size_t u = 0; u < plan.cell.updates.size() && !plan.options.narrow_storage && !options.from_given; ++u)
     if (plan.state_kernel[u] == kernel && plan.cell.symbols[plan.cell.updates[u].symbol].axes.empty())
-      held_[static_cast<int>(u)];
+      for (int s = 0; s < options.sequences; ++s) held_[{s, static_cast<int>(u)}];
   if (held_.size() > kMostHeld) held_.clear();
   for (const StateUpdate& u : plan.cell.updates) new_states_.insert(u.value);
 }
@@ -57,11 +82,12 @@ void KernelEmitter::expect_one_vector(std::vector<Slot> known) {
   slots = std::move(known);
   one_vector_ = true;
   for (std::size_t u = 0; u < plan_.state_kernel.size(); ++u)
-    if (plan_.state_kernel[u] == kernel_index_) held_[static_cast<int>(u)];
+    if (plan_.state_kernel[u] == kernel_index_) held_[{0, static_cast<int>(u)}];
 }
 
 std::string KernelEmitter::slot(SlotKind kind, int id) {
-  const auto [it, first] = slot_names_.try_emplace({kind, id});
+  const int sequence = is_common(kind) ? 0 : sequence_;
+  const auto [it, first] = slot_names_.try_emplace({kind, id, sequence});
   if (!first) return it->second;
   auto place = std::find(slots.begin(), slots.end(), Slot{kind, id});
   if (place == slots.end()) place = slots.insert(slots.end(), {kind, id});
@@ -73,9 +99,10 @@ std::string KernelEmitter::slot(SlotKind kind, int id) {
 #include "compiler/codegen_llvm/slots.def"
   };
   const auto [stem, number] = kinds[static_cast<std::size_t>(kind)];
-  const std::string name = fmt::format("%{}.{}", stem, id);
+  std::string name = fmt::format("%{}.{}", stem, id);
+  if (sequence > 0) name = of_sequence(name);
   fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,
-                 place - slots.begin());
+                 (place - slots.begin()) * options_.sequences + sequence);
   fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name, number ? "i64" : "ptr");
   return it->second = name;
 }
@@ -106,7 +133,7 @@ Home KernelEmitter::row_of(int state) const {
 
 /// The row that step t reads or writes; moves with the loop over time.
 std::string KernelEmitter::row(SlotKind kind, const Home& home, SlotKind step) {
-  const auto [it, first] = rows_.try_emplace({kind, home.id});
+  const auto [it, first] = rows_.try_emplace({kind, home.id, sequence_});
   if (!first) return it->second.name;
   const std::string start = slot(kind, home.id);
   it->second = {start + ".row", start, ""};
@@ -141,9 +168,9 @@ std::string KernelEmitter::base(const Home& home) {
     case Place::StateNew: {
       // Another kernel sees new states in the rows they were written to.
       const bool own = plan_.state_kernel[home.id] == kernel_index_;
-      if (own && !held_.contains(home.id)) carried_.insert(home.id);
-      if (home.place == Place::StateOld) return fmt::format("%old.{}.row", home.id);
-      if (plan_.options.narrow_storage) return fmt::format("%new.{}.row", home.id);
+      if (own && !held_.contains({sequence_, home.id})) carried_.insert({sequence_, home.id});
+      if (home.place == Place::StateOld) return old_state(home.id) + ".row";
+      if (plan_.options.narrow_storage) return new_state(home.id) + ".row";
       return row(SlotKind::StateRow, home, SlotKind::StateStep);
     }
   }
@@ -154,7 +181,16 @@ std::string KernelEmitter::base(const Home& home) {
 SlotKind KernelEmitter::next_old() const { return options_.from_given ? SlotKind::StateGiven : SlotKind::StateRow; }
 
 /// A state of one number: what the next step reads of it is a register, which no store has to reach memory for.
-bool KernelEmitter::is_held(const Home& home) const { return home.place == Place::StateOld && held_.contains(home.id); }
+bool KernelEmitter::is_held(const Home& home) const {
+  return home.place == Place::StateOld && held_.contains({sequence_, home.id});
+}
+
+std::string KernelEmitter::old_state(int state) const { return of_sequence(fmt::format("%old.{}", state)); }
+std::string KernelEmitter::new_state(int state) const { return of_sequence(fmt::format("%new.{}", state)); }
+
+std::string KernelEmitter::of_sequence(const std::string& name) const {
+  return sequence_ == 0 ? name : fmt::format("{}.of{}", name, sequence_);
+}
 
 /// A number of a param's: stores into rows might change it for all that LLVM knows, so it would be loaded every step.
 bool KernelEmitter::is_coefficient(const Reference& r) const {
@@ -188,18 +224,19 @@ std::string KernelEmitter::coefficient(const Reference& r) {
 }
 
 std::string KernelEmitter::steps_so_far() {
-  if (steps_name_.empty()) {
-    steps_name_ = "%elapsed";
-    fmt::format_to(std::back_inserter(top_), "  %elapsed = add i64 %t, {}\n", slot(SlotKind::Time, 0));
+  std::string& name = steps_names_[sequence_];
+  if (name.empty()) {
+    name = of_sequence("%elapsed");
+    fmt::format_to(std::back_inserter(top_), "  {} = add i64 %t, {}\n", name, slot(SlotKind::Time, 0));
   }
-  return steps_name_;
+  return name;
 }
 
 /// The row of an input some steps earlier: in this sequence, or in its history. `lag_position` is the
 /// index along the lag axis, or empty.
 std::string KernelEmitter::lagged_base(const Access& access, const std::string& lag_position) {
   const bool fixed = lag_position.empty();
-  const auto key = std::make_pair(access.home.id, access.lag);
+  const auto key = std::make_tuple(access.home.id, access.lag, sequence_);
   if (fixed) {
     if (const auto it = lag_bases_.find(key); it != lag_bases_.end()) return it->second;
   }
@@ -302,6 +339,7 @@ void KernelEmitter::close_loop(OpenLoop& loop, const std::vector<std::string>& n
 std::string KernelEmitter::emit(const std::string& function) {
   block_ = kernel_.once ? "%entry" : "%step";
   for (const Nest& n : kernel_.nests) nest(n);
+  sequence_ = 0;
   std::string head =
       fmt::format("define void @{}(ptr noalias %slots, i64 %steps, i64 %lane_begin, i64 %lane_end) {{\n", function);
   if (kernel_.once) {
@@ -324,11 +362,12 @@ KernelEmitter::Motion KernelEmitter::carried_rows() {
   const auto put = [](std::string& text, const std::string& s) { text += "  " + s + "\n"; };
   std::string& phis = motion.carried;
   const std::string before = before_time();
-  for (const int state : carried_) {
+  for (const auto& [sequence, state] : carried_) {
+    sequence_ = sequence;
     const std::string old = slot(SlotKind::StateOld, state);
     const bool narrow = plan_.options.narrow_storage;
     const std::string written =
-        narrow ? fmt::format("%new.{}.row", state) : row(next_old(), row_of(state), SlotKind::StateStep);
+        narrow ? new_state(state) + ".row" : row(next_old(), row_of(state), SlotKind::StateStep);
     put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}, %step.next ]", old, written, before));
     if (!narrow) continue;
     // Two buffers by turns; the first old state stays where the caller has it.
@@ -336,6 +375,7 @@ KernelEmitter::Motion KernelEmitter::carried_rows() {
     put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}.row, %step.next ]", fresh_state, spare, before));
     put(phis, fmt::format("{0}.row = phi ptr [ {0}, {2} ], [ {1}.row, %step.next ]", spare, fresh_state, before));
   }
+  sequence_ = 0;
   carry_offsets(motion);
   for (const auto& [key, r] : rows_) {
     if (r.even) continue;
@@ -362,8 +402,10 @@ void KernelEmitter::carry_offsets(Motion& motion) {
 /// States in registers: the loop carries the numbers themselves.
 void KernelEmitter::carry_held(Motion& motion) {
   lanes_ = one_vector_ ? wide_ : 1;
-  for (const auto& [state, next] : held_) {
-    const std::string old = fmt::format("%old.{}", state), start = slot(SlotKind::StateOld, state);
+  for (const auto& [place, next] : held_) {
+    const auto [sequence, state] = place;
+    sequence_ = sequence;
+    const std::string old = old_state(state), start = slot(SlotKind::StateOld, state);
     if (one_vector_) {
       const std::string mask = one_mask();
       std::string code = std::exchange(code_, std::move(begin_));
@@ -380,6 +422,7 @@ void KernelEmitter::carry_held(Motion& motion) {
     fmt::format_to(std::back_inserter(motion.carried),
                    "  {0}.held = phi {1} [ {0}.start, %begin ], [ {2}, %step.next ]\n", old, scalar_type(), next);
   }
+  sequence_ = 0;
 }
 
 /// The same rows made of t: a loop that carries thousands of values is what no allocator of registers is made for.
@@ -389,7 +432,8 @@ KernelEmitter::Motion KernelEmitter::computed_rows() {
   put("%t.first = icmp eq i64 %t, 0");
   put("%t.before = sub i64 %t, 1");
   put("%t.odd = trunc i64 %t to i1");
-  for (const int state : carried_) {
+  for (const auto& [sequence, state] : carried_) {
+    sequence_ = sequence;
     const std::string old = slot(SlotKind::StateOld, state);
     if (plan_.options.narrow_storage) {
       const std::string fresh_state = slot(SlotKind::StateNew, state), spare = slot(SlotKind::StateSpare, state);
@@ -403,6 +447,7 @@ KernelEmitter::Motion KernelEmitter::computed_rows() {
     }
     put(fmt::format("{0}.row = select i1 %t.first, ptr {0}, ptr {0}.last", old));
   }
+  sequence_ = 0;
   for (const auto& [key, r] : rows_) {
     put(fmt::format("{0}.bytes = mul i64 %t, {1}", r.name, r.step));
     put(fmt::format("{0} = getelementptr i8, ptr {1}, i64 {0}.bytes", r.name, r.first));

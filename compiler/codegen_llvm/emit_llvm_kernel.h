@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "compiler/codegen_llvm/emit_llvm.h"
 #include "compiler/codegen_llvm/llvm_math.h"
+#include "compiler/graph/graph_walk.h"
 
 namespace cellc {
 
@@ -41,7 +43,6 @@ class KernelEmitter {
     const Home* home = nullptr;
     int depth = 0;  ///< number of loops that it needs to be inside of
     bool lanes = false, contiguous = false;
-    bool blocked = false;              ///< differs between the rows of a block
     std::vector<std::string> pointer;  ///< one, or one for each row of the block
   };
   /// How rows move with time: what the loop carries, what a step begins with and ends with.
@@ -75,6 +76,9 @@ class KernelEmitter {
   std::string base(const Home& home);
   SlotKind next_old() const;
   bool is_held(const Home& home) const;
+  std::string old_state(int state) const;
+  std::string new_state(int state) const;
+  std::string of_sequence(const std::string& name) const;
   bool is_coefficient(const Reference& reference) const;
   std::string coefficient(const Reference& reference);
   Motion carried_rows();
@@ -94,6 +98,9 @@ class KernelEmitter {
   void nest(const Nest& nest);
   void map_nest(const Nest& nest);
   void reduction_nest(const Nest& nest);
+  void choose_block(const Nest& nest, bool lanes_bound);
+  Loop block_of_rows(const Nest& nest, const OpenLoop& open, const std::string& end, bool lanes);
+  void keep_scalars(const Nest& nest);
   void begin_nest(const Nest& nest);
   void enter(const Loop& loop);
   void emit_bound(const Nest& nest, std::size_t depth, std::vector<std::string>& sums);
@@ -111,7 +118,8 @@ class KernelEmitter {
   bool in_whole_vectors(const std::vector<AxisId>& group) const;
   std::string lane_mask(const std::string& position, const std::string& end);
   bool has_axis(const std::vector<AxisId>& axes, AxisId axis) const;
-  bool differs_in_block(NodeId id) const;
+  bool differs_in_block(NodeId id);
+  bool differs_by_sequence(const Home& home) const;
 
   // Instructions (emit_llvm_ops.cc)
   int element_bits() const { return f64_ ? 64 : 32; }
@@ -148,31 +156,36 @@ class KernelEmitter {
   const EmitOptions options_;
   std::set<llvm_math::Request>& functions_;
   const bool f64_;
-  const int wide_;  ///< lanes of a full vector
+  const int wide_;     ///< lanes of a full vector
+  Dependence varies_;  ///< on more than params: what is another number in each sequence
 
   std::string entry_;  ///< before the loop over time
   std::string top_;    ///< start of a step
   std::string code_;   ///< what is being written
   std::string block_;  ///< label of the basic block that is being written
   int counter_ = 0;
-  std::map<std::pair<SlotKind, int>, std::string> slot_names_;
+  int sequence_ = 0;  ///< of those that a call steps together: whose code is being written
+  std::map<std::tuple<SlotKind, int, int>, std::string> slot_names_;  ///< of kind, number, sequence
   std::map<std::vector<AxisId>, std::string> lengths_;
-  std::map<std::pair<SlotKind, int>, Row> rows_;
+  std::map<std::tuple<SlotKind, int, int>, Row> rows_;
   std::map<int, std::string> even_steps_;  ///< by bytes of a number: what rows of one number move by
-  std::set<int> carried_;                  ///< narrow storage: states carried in pairs of buffers
-  std::map<int, std::string> held_;  ///< states that stay in registers from step to step; what the step makes of each
+  /// States, by sequence and number. Narrow storage: carried in pairs of buffers.
+  std::set<std::pair<int, int>> carried_;
+  /// Those that stay in registers from step to step; what the step makes of each.
+  std::map<std::pair<int, int>, std::string> held_;
   std::unordered_map<NodeId, std::string> coefficients_;  ///< numbers that are the same at every step, loaded once
   bool one_vector_ = false;
   std::optional<std::string> one_mask_;  ///< of the lanes of one vector
   std::string begin_;                    ///< before the loop over time, where there are steps
-  std::map<std::pair<int, int>, std::string> lag_bases_;
-  std::string steps_name_;
-  std::unordered_map<NodeId, std::string> registers_;  ///< scalars of the step
+  std::map<std::tuple<int, int, int>, std::string> lag_bases_;
+  std::map<int, std::string> steps_names_;
+  std::vector<std::unordered_map<NodeId, std::string>> registers_;  ///< scalars of the step, by sequence
   std::unordered_set<NodeId> new_states_;
 
   // The current nest
   int lanes_ = 1;
-  int blocks_ = 1;  ///< rows computed side by side
+  int blocks_ = 1;  ///< rows computed side by side: of each of `together_` sequences as many
+  int together_ = 1;
   AxisId block_axis_ = kNoAxis;
   AxisId vector_axis_ = kNoAxis;
   std::vector<Loop> loops_;

@@ -12,14 +12,29 @@ bool KernelEmitter::has_axis(const std::vector<AxisId>& axes, AxisId axis) const
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-bool KernelEmitter::differs_in_block(NodeId id) const { return blocks_ > 1 && has_axis(node(id).axes, block_axis_); }
+bool KernelEmitter::differs_in_block(NodeId id) {
+  return blocks_ > 1 && (has_axis(node(id).axes, block_axis_) || (together_ > 1 && varies_(id)));
+}
+
+bool KernelEmitter::differs_by_sequence(const Home& home) const {
+  return together_ > 1 && home.place != Place::Param && home.place != Place::Once;
+}
 
 void KernelEmitter::nest(const Nest& nest) {
-  if (nest.is_reduction()) {
-    reduction_nest(nest);
-  } else {
-    map_nest(nest);
+  // Sums of all sequences are one nest, which reads a param once for all; anything else is a nest a sequence. Rows that
+  // are found inside loops over lags are none of the block's.
+  const bool one =
+      options_.sequences > 1 && nest.is_reduction() &&
+      std::none_of(nest.loads.begin(), nest.loads.end(), [](const Access& a) { return a.lag_axis != kNoAxis; });
+  together_ = one ? options_.sequences : 1;
+  for (sequence_ = 0; sequence_ < options_.sequences; sequence_ += together_) {
+    if (nest.is_reduction()) {
+      reduction_nest(nest);
+    } else {
+      map_nest(nest);
+    }
   }
+  together_ = 1;
 }
 
 void KernelEmitter::begin_nest(const Nest& nest) {
@@ -42,7 +57,6 @@ void KernelEmitter::begin_nest(const Nest& nest) {
     int times = 0;
     for (const Index& i : r.index) {
       times += i.is_axis() && i.axis == vector_axis_;
-      r.blocked = r.blocked || (blocks_ > 1 && i.is_axis() && i.axis == block_axis_);
     }
     r.lanes = lanes_ > 1 && times > 0;
     r.contiguous = times == 1 && r.index.back().is_axis() && r.index.back().axis == vector_axis_;
@@ -95,20 +109,29 @@ void KernelEmitter::advance(Reference& r) {
   const auto move_by_literals = [&] {
     for (std::size_t i = 0; i < r.index.size(); ++i) {
       if (!r.index[i].is_axis() && r.index[i].literal != 0) {
-        move(fmt::format("{}", r.index[i].literal), stride(*r.home, i), r.pointer[0]);
+        for (std::string& pointer : r.pointer) move(fmt::format("{}", r.index[i].literal), stride(*r.home, i), pointer);
       }
     }
   };
   const AxisId lag_axis = r.load ? r.load->lag_axis : kNoAxis;
   if (r.load && (is_held(*r.home) || is_coefficient(r))) {
     if (r.depth != static_cast<int>(loops_.size())) return;
-    std::string v = is_held(*r.home) ? fmt::format("%old.{}.held", r.home->id) : coefficient(r);
-    if (lanes_ > 1 && !r.lanes) v = splat(scalar_type(), v);
-    values_[0][r.load->node] = v;
+    for (int b = 0; b < (differs_by_sequence(*r.home) ? blocks_ : 1); ++b) {
+      sequence_ += b % together_;
+      std::string v = is_held(*r.home) ? old_state(r.home->id) + ".held" : coefficient(r);
+      sequence_ -= b % together_;
+      if (lanes_ > 1 && !r.lanes) v = splat(scalar_type(), v);
+      values_[static_cast<std::size_t>(b)][r.load->node] = v;
+    }
     return;
   }
   if (loops_.empty() && lag_axis == kNoAxis) {
-    r.pointer = {r.load && r.load->lag > 0 ? lagged_base(*r.load, "") : base(*r.home)};
+    r.pointer.clear();
+    for (int b = 0; b < (differs_by_sequence(*r.home) ? blocks_ : 1); ++b) {
+      sequence_ += b % together_;
+      r.pointer.push_back(r.load && r.load->lag > 0 ? lagged_base(*r.load, "") : base(*r.home));
+      sequence_ -= b % together_;
+    }
     move_by_literals();
   } else if (!loops_.empty() && lag_axis != kNoAxis && has_axis(loops_.back().axes, lag_axis)) {
     // The row is known only here; catch up with the loops around.
@@ -180,19 +203,23 @@ void KernelEmitter::map_nest(const Nest& nest) {
   }
   for (const NodeId id : nest.nodes) compute(id, 0);
   emit_stores(nest);
-  if (nest.loops.empty()) {
-    for (const NodeId id : nest.nodes) registers_[id] = values_[0].at(id);
-  }
+  keep_scalars(nest);
   while (!open.empty()) {
     close_loop(open.back());
     open.pop_back();
   }
 }
 
-void KernelEmitter::reduction_nest(const Nest& nest) {
-  const bool lanes_bound = nest.vector_axis != kNoAxis && nest.bound_loops.back() == nest.vector_axis;
-  // Several rows side by side share what they read in common, and their sums are independent chains.
-  // Together about eight accumulators: more would not fit beside the operands in 16 registers.
+/// What the rest of the step reads in registers.
+void KernelEmitter::keep_scalars(const Nest& nest) {
+  if (!nest.loops.empty()) return;
+  for (int s = 0; s < together_; ++s)
+    for (const NodeId id : nest.nodes) registers_[static_cast<std::size_t>(sequence_ + s)][id] = value(id, s);
+}
+
+/// Several rows side by side share what they read in common, and their sums are independent chains. So do sequences,
+/// which share the params. Together about eight accumulators: more would not fit beside the operands in 16 registers.
+void KernelEmitter::choose_block(const Nest& nest, bool lanes_bound) {
   blocks_ = 1;
   block_axis_ = kNoAxis;
   const bool heavy = std::any_of(nest.inlined.begin(), nest.inlined.end(),
@@ -202,6 +229,7 @@ void KernelEmitter::reduction_nest(const Nest& nest) {
     const std::size_t sums = nest.nodes.size();
     blocks_ = sums == 1 ? 8 : sums == 2 ? 4 : sums <= 4 ? 2 : 1;
     if (!lanes_bound) blocks_ = std::max(1, blocks_ / 2);
+    if (together_ > 1) blocks_ = std::max(1, 8 / (static_cast<int>(sums) * together_));
     const std::optional<std::int64_t> fixed = plan_.cell.graph.axis(extent(block_axis_)).fixed;
     if (fixed) blocks_ = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(blocks_, *fixed)));
     // Along an axis of lags each row reads another step, and so nothing from where the one beside it does.
@@ -210,6 +238,47 @@ void KernelEmitter::reduction_nest(const Nest& nest) {
       block_axis_ = kNoAxis;
     }
   }
+  if (blocks_ == 1) block_axis_ = kNoAxis;
+  blocks_ *= together_;
+}
+
+/// Positions of the block's rows. Each row stands there for all sequences, one after another.
+KernelEmitter::Loop KernelEmitter::block_of_rows(const Nest& nest, const OpenLoop& open, const std::string& end,
+                                                 bool lanes) {
+  const int stride = lanes ? wide_ : 1, rows = blocks_ / together_;
+  Loop loop{nest.loops.back(), {}};
+  if (lanes) masks_.clear();
+  std::string final_position;
+  for (int row = 0; row < rows; ++row) {
+    std::string position = open.counter, mask;
+    if (row > 0) {
+      const std::string next = fresh("i");
+      line("{} = add i64 {}, {}", next, position, row * stride);
+      position = next;
+    }
+    if (lanes) {
+      if (row > 0 || !in_whole_vectors(nest.loops.back())) mask = lane_mask(position, end);
+    } else if (row > 0) {
+      // Past the end the last row is computed again and written with the same bits: no remainder loop.
+      if (final_position.empty()) {
+        final_position = fresh("i");
+        line("{} = sub i64 {}, 1", final_position, end);
+      }
+      const std::string over = fresh(), clamped = fresh("i");
+      line("{} = icmp slt i64 {}, {}", over, position, end);
+      line("{} = select i1 {}, i64 {}, i64 {}", clamped, over, position, final_position);
+      position = clamped;
+    }
+    const std::size_t times = rows > 1 ? static_cast<std::size_t>(together_) : 1;
+    loop.position.insert(loop.position.end(), times, position);
+    if (lanes) masks_.insert(masks_.end(), times, mask);
+  }
+  return loop;
+}
+
+void KernelEmitter::reduction_nest(const Nest& nest) {
+  const bool lanes_bound = nest.vector_axis != kNoAxis && nest.bound_loops.back() == nest.vector_axis;
+  choose_block(nest, lanes_bound);
   begin_nest(nest);
   std::vector<OpenLoop> open;
   for (std::size_t d = 0; d < nest.loops.size(); ++d) {
@@ -217,39 +286,8 @@ void KernelEmitter::reduction_nest(const Nest& nest) {
     const bool lanes = last && lanes_ > 1 && !lanes_bound;
     const auto [begin, end] = range(nest.loops[d]);
     const int stride = lanes ? wide_ : 1;
-    open.push_back(open_loop(begin, end, fmt::format("{}", last ? stride * blocks_ : 1)));
-    Loop loop{nest.loops[d], {open.back().counter}};
-    if (last) {
-      if (lanes) masks_.clear();
-      std::string final_position;
-      for (int b = 0; b < blocks_; ++b) {
-        std::string position = open.back().counter;
-        if (b > 0) {
-          const std::string next = fresh("i");
-          line("{} = add i64 {}, {}", next, position, b * stride);
-          position = next;
-        }
-        if (lanes) {
-          masks_.push_back(b == 0 && in_whole_vectors(nest.loops[d]) ? std::string() : lane_mask(position, end));
-        } else if (b > 0) {
-          // Past the end the last row is computed again and written with the same bits: no remainder loop.
-          if (final_position.empty()) {
-            final_position = fresh("i");
-            line("{} = sub i64 {}, 1", final_position, end);
-          }
-          const std::string over = fresh(), clamped = fresh("i");
-          line("{} = icmp slt i64 {}, {}", over, position, end);
-          line("{} = select i1 {}, i64 {}, i64 {}", clamped, over, position, final_position);
-          position = clamped;
-        }
-        if (b == 0) {
-          loop.position[0] = position;
-        } else {
-          loop.position.push_back(position);
-        }
-      }
-    }
-    enter(loop);
+    open.push_back(open_loop(begin, end, fmt::format("{}", last ? stride * (blocks_ / together_) : 1)));
+    enter(last ? block_of_rows(nest, open.back(), end, lanes) : Loop{nest.loops[d], {open.back().counter}});
   }
   std::vector<std::string> sums;
   for (const NodeId id : nest.nodes) {
@@ -268,9 +306,7 @@ void KernelEmitter::reduction_nest(const Nest& nest) {
   if (lanes_bound) lanes_ = 1;
   emit_stores(nest);
   lanes_ = lanes_inside;
-  if (nest.loops.empty()) {
-    for (const NodeId id : nest.nodes) registers_[id] = values_[0].at(id);
-  }
+  keep_scalars(nest);
   while (!open.empty()) {
     close_loop(open.back());
     open.pop_back();
@@ -358,8 +394,8 @@ void KernelEmitter::emit_stores(const Nest&) {
     if (!r.store) continue;
     for (std::size_t b = 0; b < r.pointer.size(); ++b) {
       const std::string v = value(r.store->value, static_cast<int>(b));
-      if (const auto held = held_.find(r.home->id); r.home->place == Place::StateNew && held != held_.end())
-        held->second = v;
+      const auto held = held_.find({sequence_ + static_cast<int>(b) % together_, r.home->id});
+      if (r.home->place == Place::StateNew && held != held_.end()) held->second = v;
       const bool lanes = r.lanes && lanes_ > 1;
       store(*r.home, r.pointer[b], lanes, r.contiguous, !lanes || r.contiguous ? "1" : lane_stride(r),
             masks_[masks_.size() == 1 ? 0 : b], v);
@@ -408,6 +444,7 @@ void KernelEmitter::compute(NodeId id, int block) {
 
 std::string KernelEmitter::value(NodeId id, int block) {
   const Node& n = node(id);
+  const auto registers_of = [&](int b) { return static_cast<std::size_t>(sequence_ + b % together_); };
   switch (n.op) {
     case Op::Constant:
       return constant(n.number);
@@ -415,7 +452,7 @@ std::string KernelEmitter::value(NodeId id, int block) {
     case Op::OneHot:
       return position_value(n, block);
     case Op::Size: {
-      const auto [it, first] = registers_.try_emplace(id);
+      const auto [it, first] = registers_[registers_of(block)].try_emplace(id);
       if (first) {
         it->second = fresh("length");
         fmt::format_to(std::back_inserter(entry_), "  {} = sitofp i64 {} to {}\n", it->second, length(n.index[0].axis),
@@ -428,8 +465,9 @@ std::string KernelEmitter::value(NodeId id, int block) {
   }
   auto& known = values_[differs_in_block(id) ? block : 0];
   if (const auto it = known.find(id); it != known.end()) return it->second;
-  const auto scalar = registers_.find(id);
-  if (scalar == registers_.end()) throw std::logic_error("emit: a value is used before it is computed");
+  const auto& registers = registers_[registers_of(block)];
+  const auto scalar = registers.find(id);
+  if (scalar == registers.end()) throw std::logic_error("emit: a value is used before it is computed");
   return lanes_ > 1 ? splat(scalar_type(), scalar->second) : scalar->second;
 }
 

@@ -34,11 +34,9 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   result.ir = std::move(emitted.ir);
   result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);
   result.kernels = std::move(emitted.kernels);
-  for (const KernelCode& kernel : result.kernels) {
-    void* address = kernel.function.empty() ? nullptr : result.module->symbol(kernel.function);
-    if (!address && !kernel.function.empty()) throw DeviceError("LLVM lost the function " + kernel.function);
-    result.functions.push_back(reinterpret_cast<KernelFunction>(address));
-  }
+  result.functions = functions_of(result.kernels, *result.module);
+  if (!whole_vectors && KernelsTogether::pays(result.plan))
+    result.together = std::make_shared<KernelsTogether>(result.plan, emit, options.cpu, options.cache_directory);
   result.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

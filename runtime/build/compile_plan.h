@@ -7,23 +7,22 @@
 #include "compiler/codegen_llvm/emit_llvm.h"
 #include "compiler/plan/plan.h"
 #include "runtime/build/compile_orc.h"
+#include "runtime/build/kernels_together.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/run.h"
 
 namespace cellc {
 
-using KernelFunction = void (*)(const std::uint64_t* slots, std::int64_t steps, std::int64_t lane_begin,
-                                std::int64_t lane_end);
-
 /// A plan with its code.
 struct CompiledPlan {
   Plan plan;
   Dtype dtype = Dtype::F32;
   std::vector<KernelCode> kernels;
-  std::vector<KernelFunction> functions;   ///< by kernel; null where it does nothing
-  std::string ir;                          ///< text handed to LLVM
-  std::shared_ptr<CompiledModule> module;  ///< owns the functions
+  std::vector<KernelFunction> functions;      ///< by kernel; null where it does nothing
+  std::shared_ptr<KernelsTogether> together;  ///< null: sequences have no matrix to share
+  std::string ir;                             ///< text handed to LLVM
+  std::shared_ptr<CompiledModule> module;     ///< owns the functions
   double compile_ms = 0;
   int vector_lanes = 1;  ///< entries of a vector
 };

@@ -183,14 +183,6 @@ std::int64_t SequentialArrays::row_bytes(SlotKind kind, int id) const {
   }
 }
 
-std::vector<std::uint64_t> SequentialArrays::slot_values(int kernel, const TaskScratch& scratch, const RowSpan& span,
-                                                         const StepChunk& chunk) const {
-  const std::vector<Slot>& slots = compiled_.kernels[kernel].slots;
-  std::vector<std::uint64_t> values(slots.size());
-  for (std::size_t i = 0; i < slots.size(); ++i) values[i] = slot_value(slots[i], scratch, span, chunk);
-  return values;
-}
-
 std::uint64_t SequentialArrays::slot_value(const Slot& slot, const TaskScratch& scratch, const RowSpan& span,
                                            const StepChunk& chunk) const {
   const int id = slot.id;

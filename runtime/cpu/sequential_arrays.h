@@ -28,6 +28,8 @@ class SequentialArrays {
   /// `given`: of a plan that steps from given rows, these, by state; otherwise null.
   SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse, const std::vector<Array>* given);
 
+  /// Whether a kernel may go on amid a span, from where another call has left it.
+  bool goes_on_inside() const { return part_rows_ == 0 || !by_span_; }
   /// Decides how many steps' rows of unwanted results are kept at a time. To be called once the run is cut.
   void cut_parts(std::int64_t largest_span);
   /// Calls `each` with the steps of a chunk that a kernel may run in one call.
@@ -40,9 +42,9 @@ class SequentialArrays {
     }
   }
 
-  /// What the kernel's slots stand for where it runs a part of a chunk.
-  std::vector<std::uint64_t> slot_values(int kernel, const TaskScratch& scratch, const RowSpan& span,
-                                         const StepChunk& chunk) const;
+  /// What a kernel's slot stands for where it runs a part of a chunk.
+  std::uint64_t slot_value(const Slot& slot, const TaskScratch& scratch, const RowSpan& span,
+                           const StepChunk& chunk) const;
   std::int64_t row_bytes(SlotKind kind, int id) const;
   TaskScratch make_scratch(std::int64_t largest_span) const;
   /// A product's matrix, and what its rows of a span are multiplied by.
@@ -69,8 +71,6 @@ class SequentialArrays {
   Array checked(const Symbol& symbol, const Array& given, FieldKind kind, std::int64_t depth) const;
   void take(std::size_t symbol);
   Array written(std::vector<Array>& earlier, std::size_t number, FieldKind kind, const std::vector<AxisId>& axes) const;
-  std::uint64_t slot_value(const Slot& slot, const TaskScratch& scratch, const RowSpan& span,
-                           const StepChunk& chunk) const;
   const std::vector<AxisId>& state_axes(std::size_t update) const;
   void copy_final(std::size_t update, std::int64_t sequence, const Array& from, std::int64_t entry);
   /// Where in scratch memory the part of a step begins, and the row of that step.

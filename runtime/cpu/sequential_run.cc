@@ -17,6 +17,20 @@ namespace {
 
 /// Work (entries of states and outs times rows) below which more threads cost more than they bring.
 constexpr std::int64_t kWorkPerThread = 1 << 15;
+/// Steps of a sequence, and where a kernel has what is in between.
+struct SteppedChunk {
+  const TaskScratch* scratch;
+  const RowSpan* span;
+  StepChunk chunk;
+
+  std::int64_t steps() const { return chunk.end - chunk.begin; }
+  SteppedChunk part(std::int64_t begin, std::int64_t end) const {
+    return {scratch, span, {chunk.sequence, begin, end}};
+  }
+};
+
+/// Tasks that are run side by side.
+using TaskGroup = std::vector<const RunTask*>;
 
 class SequentialRun {
  public:
@@ -24,6 +38,7 @@ class SequentialRun {
       : compiled_(compiled),
         plan_(compiled.plan),
         run_(run),
+        given_(given != nullptr),
         waits_(!given && !compiled.plan.cell.updates.empty()),
         arrays_(compiled, run, std::move(reuse), given) {}
 
@@ -49,15 +64,24 @@ class SequentialRun {
  private:
   /// What follows from params alone: its slots are lengths, params and buffers, so no chunk is looked at.
   void run_once() {
-    if (plan_.once_kernel >= 0) call(plan_.once_kernel, arrays_.make_scratch(0), {}, {0, 0, 1}, 0, 0);
+    if (plan_.once_kernel < 0) return;
+    const TaskScratch scratch = arrays_.make_scratch(0);
+    const RowSpan none{};
+    call(plan_.once_kernel, {{&scratch, &none, {0, 0, 1}}}, 0, 0);
   }
 
-  void call(int kernel, const TaskScratch& scratch, const RowSpan& span, const StepChunk& chunk,
-            std::int64_t lane_begin, std::int64_t lane_end) const {
-    const KernelFunction function = compiled_.functions[kernel];
+  /// As many steps of each chunk, of one sequence or of as many as kernels step together.
+  void call(int kernel, const std::vector<SteppedChunk>& chunks, std::int64_t lane_begin, std::int64_t lane_end) const {
+    const auto k = static_cast<std::size_t>(kernel);
+    const bool one = chunks.size() == 1;
+    const KernelFunction function = one ? compiled_.functions[k] : together_->functions[k];
     if (!function) return;
-    const std::vector<std::uint64_t> values = arrays_.slot_values(kernel, scratch, span, chunk);
-    function(values.data(), chunk.end - chunk.begin, lane_begin, lane_end);
+    const std::vector<Slot>& slots = one ? compiled_.kernels[k].slots : together_->kernels[k].slots;
+    std::vector<std::uint64_t> values;
+    values.reserve(slots.size() * chunks.size());
+    for (const Slot& slot : slots)
+      for (const SteppedChunk& c : chunks) values.push_back(arrays_.slot_value(slot, *c.scratch, *c.span, c.chunk));
+    function(values.data(), chunks[0].steps(), lane_begin, lane_end);
   }
 
   /// Every `of`-th group of rows, from the `part`-th on.
@@ -94,30 +118,109 @@ class SequentialRun {
     return threads;
   }
 
+  /// Whether sequences that share a matrix are stepped together: where that leaves no thread without any.
+  bool steps_together(int threads) const {
+    return compiled_.together && (waits_ || given_) &&
+           cut_.tasks.size() / KernelsTogether::kSequences >= static_cast<std::size_t>(threads) &&
+           compiled_.together->operations(arrays_.length) * run_.offsets.back() >= compiled_.together->worth;
+  }
+
+  /// What a thread takes at a time: tasks whose sequences are stepped together, about as long as each other, or one.
+  std::vector<TaskGroup> group_tasks(int threads) {
+    std::vector<TaskGroup> groups;
+    TaskGroup order;
+    for (const RunTask& task : cut_.tasks) order.push_back(&task);
+    std::size_t next = 0;
+    if (steps_together(threads)) {
+      together_ = &compiled_.together->code();
+      const auto rows = [](const RunTask& task) {
+        std::int64_t all = 0;
+        for (const RowSpan& span : task) all += span.rows();
+        return all;
+      };
+      std::stable_sort(order.begin(), order.end(),
+                       [&](const RunTask* a, const RunTask* b) { return rows(*a) > rows(*b); });
+      for (constexpr std::size_t kMany = KernelsTogether::kSequences; next + kMany <= order.size(); next += kMany)
+        groups.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(next),
+                            order.begin() + static_cast<std::ptrdiff_t>(next + kMany));
+    }
+    for (; next < order.size(); ++next) groups.push_back({order[next]});
+    return groups;
+  }
+
   void run_by_tasks(int threads) {
-    std::vector<TaskScratch> scratches;
-    for (int i = 0; i < threads; ++i) scratches.push_back(arrays_.make_scratch(cut_.largest_span));
-    const std::int64_t all = plan_.split_axis == kNoAxis ? 0 : arrays_.length[plan_.split_axis];
+    const std::vector<TaskGroup> groups = group_tasks(threads);
+    std::vector<std::vector<TaskScratch>> scratches(static_cast<std::size_t>(threads));
+    for (std::vector<TaskScratch>& of_thread : scratches)
+      for (std::size_t i = 0; i < groups[0].size(); ++i) of_thread.push_back(arrays_.make_scratch(cut_.largest_span));
     std::atomic<std::size_t> next{0};
     run_on_threads(threads, [&](int thread) {
-      const TaskScratch& scratch = scratches[thread];
-      for (std::size_t j; (j = next.fetch_add(1)) < cut_.tasks.size();) {
-        for (const RowSpan& span : cut_.tasks[j]) {
-          for (const Phase& phase : plan_.phases) {
-            if (phase.product) {
-              multiply(plan_.products[phase.index], scratch, span, 0, 1);
-              continue;
-            }
-            for (const StepChunk& chunk : span.chunks)
-              arrays_.each_part(chunk, [&](const StepChunk& part) {
-                call(phase.index, scratch, span, part, 0, all);
-                arrays_.keep_finals(phase.index, scratch, span, part);
-              });
-          }
-          go_on_after(span.rows());
-        }
-      }
+      for (std::size_t j; (j = next.fetch_add(1)) < groups.size();)
+        run_group(groups[j], scratches[static_cast<std::size_t>(thread)]);
     });
+  }
+
+  void run_group(const TaskGroup& tasks, const std::vector<TaskScratch>& scratches) {
+    std::size_t spans = 0;
+    for (const RunTask* task : tasks) spans = std::max(spans, task->size());
+    for (std::size_t i = 0; i < spans; ++i) {
+      std::int64_t rows = 0;
+      for (const Phase& phase : plan_.phases) {
+        if (!phase.product) {
+          run_spans(phase.index, tasks, i, scratches);
+          continue;
+        }
+        for (std::size_t k = 0; k < tasks.size(); ++k)
+          if (i < tasks[k]->size()) multiply(plan_.products[phase.index], scratches[k], (*tasks[k])[i], 0, 1);
+      }
+      for (const RunTask* task : tasks) rows += i < task->size() ? (*task)[i].rows() : 0;
+      go_on_after(rows);
+    }
+  }
+
+  /// The i-th span of every task.
+  void run_spans(int kernel, const TaskGroup& tasks, std::size_t i, const std::vector<TaskScratch>& scratches) {
+    std::size_t chunks = 0;
+    for (const RunTask* task : tasks)
+      if (i < task->size()) chunks = std::max(chunks, (*task)[i].chunks.size());
+    for (std::size_t c = 0; c < chunks; ++c) {
+      std::vector<SteppedChunk> beside;
+      for (std::size_t k = 0; k < tasks.size(); ++k)
+        if (i < tasks[k]->size() && c < (*tasks[k])[i].chunks.size())
+          beside.push_back({&scratches[k], &(*tasks[k])[i], (*tasks[k])[i].chunks[c]});
+      const std::int64_t common = together_ && beside.size() == KernelsTogether::kSequences ? common_steps(beside) : 0;
+      if (common > 0) run_together(kernel, beside, common);
+      for (const SteppedChunk& c : beside)
+        if (common < c.steps()) run_part(kernel, {c.part(c.chunk.begin + common, c.chunk.end)});
+    }
+  }
+
+  /// Steps that all of the chunks have.
+  std::int64_t common_steps(const std::vector<SteppedChunk>& chunks) const {
+    const auto [least, most] =
+        std::minmax_element(chunks.begin(), chunks.end(),
+                            [](const SteppedChunk& a, const SteppedChunk& b) { return a.steps() < b.steps(); });
+    return least->steps() == most->steps() || arrays_.goes_on_inside() ? least->steps() : 0;
+  }
+
+  void run_together(int kernel, std::vector<SteppedChunk> chunks, std::int64_t steps) {
+    for (SteppedChunk& c : chunks) c = c.part(c.chunk.begin, c.chunk.begin + steps);
+    run_part(kernel, chunks);
+  }
+
+  /// As many steps of each, in as many calls as rows that are not wanted ask for.
+  void run_part(int kernel, const std::vector<SteppedChunk>& chunks) {
+    const std::int64_t all = plan_.split_axis == kNoAxis ? 0 : arrays_.length[plan_.split_axis];
+    const auto run = [&](std::int64_t from, std::int64_t steps) {
+      std::vector<SteppedChunk> parts;
+      for (const SteppedChunk& c : chunks) parts.push_back(c.part(c.chunk.begin + from, c.chunk.begin + from + steps));
+      call(kernel, parts, 0, all);
+      for (const SteppedChunk& p : parts) arrays_.keep_finals(kernel, *p.scratch, *p.span, p.chunk);
+    };
+    const StepChunk& first = chunks[0].chunk;
+    // Steps from given rows, which begin anywhere, have all rows.
+    if (given_) return run(0, chunks[0].steps());
+    arrays_.each_part(first, [&](const StepChunk& part) { run(part.begin - first.begin, part.end - part.begin); });
   }
 
   void run_by_lanes(int threads) {
@@ -140,7 +243,7 @@ class SequentialRun {
             }
             for (const StepChunk& chunk : span.chunks)
               arrays_.each_part(chunk, [&](const StepChunk& part) {
-                call(phase.index, scratch, span, part, begin, end);
+                call(phase.index, {{&scratch, &span, part}}, begin, end);
                 if (!arrays_.ends_in_scratch(part)) return;
                 meeting.arrive_and_wait();
                 if (thread == 0) arrays_.keep_finals(phase.index, scratch, span, part);
@@ -157,10 +260,13 @@ class SequentialRun {
   const CompiledPlan& compiled_;
   const Plan& plan_;
   const BoundRun& run_;
+  const bool given_;  ///< every step begins with given rows
   const bool waits_;  ///< a step waits for the one before it
   SequentialArrays arrays_;
   RunTasks cut_;
   bool by_lanes_ = false;
+  const KernelsTogether::Code* together_ =
+      nullptr;  ///< of kernels that step sequences together, where this run has any
 };
 
 }  // namespace
