@@ -89,6 +89,7 @@ typedef struct {
   const char* note; /* a remedy, or "" */
 } cellc_diagnostic;
 CELLC_API int cellc_last_error_diagnostics(void); /* 0 where the error is about no text */
+/* Where this is refused, too, the last error stays what it is. */
 CELLC_API cellc_status cellc_last_error_diagnostic(int number, cellc_diagnostic* diagnostic);
 
 /* Devices -------------------------------------------------------------------------------------- */
@@ -119,12 +120,13 @@ typedef struct {
   int threads;           /* of a CPU; 0: all cores */
   const char* cache_dir; /* where compiled code is kept, and what was measured: runs on a CPU then follow the plans that
                             `cellc tune` found, and costs that the first of them measures; null: nowhere */
-  double tolerance;      /* 0 or less: the dtype's default, but see has_tolerance; infinity and NaN are refused */
-  int max_iterations;    /* 0: the default */
-  int no_repair;
-  int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
-                      several tolerances, nor are later stages kept from it (docs/notes/device-scan.md has what looking
-                      costs) */
+  double tolerance;   /* 0 or less: the dtype's default, but see has_tolerance; infinity and NaN are refused. On a GPU
+                         scans of gradients take sixteen of the default, and one that is named as it stands */
+  int max_iterations; /* 0: the default. Of forward calls, as are solver, plan and no_repair */
+  int no_repair;      /* what a solver leaves is reported, with CELLC_NOT_CONVERGED, and not made again */
+  int trust_scans; /* calls on arrays of a GPU, of derivatives too: scans do not look at what composed maps were rounded
+                      by, which may be several tolerances, nor are later stages kept from it
+                      (docs/notes/device-scan.md has what looking costs) */
   /* Since API 1.1. */
   const char* plan; /* null: the planner's choice; else as cellc_report or `cellc run --json` has it */
   /* Memory for arrays on the host: null, or both. `allocate` gives null where there is none. They are called from any
@@ -149,7 +151,8 @@ typedef struct {
    * (docs/notes/cuda-strategies.md has what is promised, and what it costs). Calls of a CPU, gradients and tangents
    * repeat theirs without it. */
   int deterministic;
-  /* Not 0: `tolerance` is meant as it stands, 0 or more. 0: the bits of a run step by step. */
+  /* Not 0: `tolerance` is meant as it stands, 0 or more. 0: the bits that the solver "sequential" gives, whichever is
+   * named. */
   int has_tolerance;
   /* What is tolerated of a state besides `tolerance`, in its own units, as `cellc run --absolute-tolerance` has it:
    * "X", of every state, or "NAME=X", several with commas; null: nothing. Gradients and tangents keep to `tolerance`.
@@ -490,7 +493,7 @@ typedef struct {
   size_t size;
   int threads; /* 0: as the kernel */
   int has_tolerance;
-  double tolerance; /* with has_tolerance: 0 or more. 0: the bits of a run step by step */
+  double tolerance; /* with has_tolerance: 0 or more. 0: the bits that the solver "sequential" gives */
   /* The next five are of forward calls. */
   const char* solver;   /* null: as the kernel */
   const char* plan;     /* null: the kernel's, where solver is null too */

@@ -178,6 +178,27 @@ class Call {
         shape_(std::move(shape)),
         views_(static_cast<std::size_t>(kernel_.array_count(direction))),
         places_(views_.size()) {}
+  /* Of the same arrays, each with its own strides. */
+  Call(const Call& other)
+      : kernel_(other.kernel_),
+        direction_(other.direction_),
+        shape_(other.shape_),
+        views_(other.views_),
+        places_(other.places_),
+        options_(other.options_) {
+    for (std::size_t i = 0; i < views_.size(); ++i)
+      if (views_[i].lengths) point(i);
+  }
+  Call(Call&&) = default; /* places of vectors stay where they are */
+  Call& operator=(Call other) {
+    std::swap(kernel_, other.kernel_);
+    std::swap(direction_, other.direction_);
+    std::swap(shape_, other.shape_);
+    std::swap(views_, other.views_);
+    std::swap(places_, other.places_);
+    std::swap(options_, other.options_);
+    return *this;
+  }
 
   /* An array without gaps, which has at least as many entries as the call needs. */
   template <Number T, std::size_t N>
@@ -213,15 +234,20 @@ class Call {
   const cellc_call_options* options() const { return options_ ? &*options_ : nullptr; }
   /* `forward_status` as in cellc_backward. */
   Report run(std::span<const std::int32_t> forward_status = {}) {
+    Report report;
+    run(report, forward_status);
+    return report;
+  }
+  /* The same into a report of the caller's, with its arrays by sequence (`status`, `first_bad`). Results and report are
+   * also there where this throws CELLC_NOT_CONVERGED of a forward call, as with `fixed_iterations`. */
+  void run(Report& report, std::span<const std::int32_t> forward_status = {}) {
     const cellc_shape shape = shape_.get();
     if (!forward_status.empty() && static_cast<std::int64_t>(forward_status.size()) < shape.sequences)
       throw Error(CELLC_WRONG_USAGE, CELLC_ERROR_REQUEST, "the status of the forward run is of fewer sequences");
-    Report report;
     cellc_request request = request_of(shape);
     request.forward_status = forward_status.empty() ? nullptr : forward_status.data();
     request.report = &report;
     check(cellc_apply(kernel_.get(), &request));
-    return report;
   }
   /* On arrays of the kernel's GPU: queued on a stream of the caller's, and nobody waits. `status`, of a forward call,
    * and `forward_status`, of the others, are memory of the GPU, or null. A kernel of the CPU takes a null stream, and
@@ -277,9 +303,13 @@ class Call {
            std::to_string(place.lengths.size()));
     const auto i = static_cast<std::size_t>(number);
     places_[i] = std::move(place);
-    views_[i] = {const_cast<void*>(first), dtype, static_cast<int>(places_[i].lengths.size()),
-                 places_[i].lengths.data(), places_[i].strides.empty() ? nullptr : places_[i].strides.data()};
+    views_[i] = {const_cast<void*>(first), dtype, static_cast<int>(places_[i].lengths.size()), nullptr, nullptr};
+    point(i);
     return *this;
+  }
+  void point(std::size_t i) {
+    views_[i].lengths = places_[i].lengths.empty() ? nullptr : places_[i].lengths.data();
+    views_[i].strides = places_[i].strides.empty() ? nullptr : places_[i].strides.data();
   }
 
   Kernel kernel_;
@@ -290,13 +320,16 @@ class Call {
   std::optional<cellc_call_options> options_;
 };
 
-/* A forward call for one shape, many times: cellc_prepare and cellc_run. Any number of threads may run it at once. */
+/* A forward or backward call for one shape, many times: cellc_prepare, cellc_prepare_backward and cellc_run. Any number
+ * of threads may run it at once. */
 class PreparedCall {
  public:
-  PreparedCall(const Kernel& kernel, const Shape& shape) {
+  PreparedCall(const Kernel& kernel, const Shape& shape, cellc_direction direction = CELLC_FORWARD) {
+    if (direction != CELLC_FORWARD && direction != CELLC_BACKWARD)
+      throw Error(CELLC_WRONG_USAGE, CELLC_ERROR_REQUEST, "only forward and backward calls are prepared");
     const cellc_shape of = shape.get();
     cellc_call* made = nullptr;
-    check(cellc_prepare(kernel.get(), &of, &made));
+    check((direction == CELLC_FORWARD ? cellc_prepare : cellc_prepare_backward)(kernel.get(), &of, &made));
     handle_.reset(made);
   }
   cellc_call* get() const { return handle_.get(); }
@@ -313,6 +346,11 @@ class PreparedCall {
   /* The same with the options of that call, and how it went. */
   Report run_reported(const Call& arrays) const {
     Report report;
+    run(arrays, report);
+    return report;
+  }
+  /* Into a report of the caller's, as of a Call. */
+  void run(const Call& arrays, Report& report) const {
     cellc_request request;
     cellc_request_init(&request);
     request.arrays = arrays.views().data();
@@ -320,7 +358,6 @@ class PreparedCall {
     request.report = &report;
     request.options = arrays.options();
     check(cellc_apply_prepared(get(), &request));
-    return report;
   }
 
  private:

@@ -106,8 +106,9 @@ void GpuKernel::trim() {
 template <typename Call, typename Plan>
 std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan,
                                               const SolveOptions& given) {
-  SolveOptions solve;  // what pins the forward run says nothing of another cell; tolerances hold for both
+  SolveOptions solve;  // what pins the forward run says nothing of another cell; what is accepted holds for both
   solve.tolerance = given.tolerance;
+  solve.check_scans = given.check_scans;
   solve.products = std::is_same_v<Plan, AdjointPlan> ? gradient_products(given.products, dtype_)
                                                      : tangent_products(given.products, dtype_);
   return kept(&plan, shape, wish_of(solve), [&] {

@@ -62,24 +62,52 @@ struct PreparedCall {
     ::operator delete(scratch, std::align_val_t(kScratchAlignment));
   }
 
-  Scratch take() {
-    for (auto& place : idle)
-      if (place.load(std::memory_order_relaxed))
-        if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) return scratch;
-    return allocate();
+  /// Memory that a call has taken, and the place that is kept for it meanwhile; null: there was none left.
+  struct Taken {
+    Scratch scratch;
+    std::atomic<Scratch>* place;
+  };
+  /// What fills the place of what was taken, so that giving it back is a store: one locked instruction a call, not two.
+  static Scratch in_use() {
+    alignas(8) static std::uint64_t mark;
+    return &mark;
   }
-  void give(Scratch scratch) {
+  static bool is_memory(Scratch scratch) { return scratch && scratch != in_use(); }
+
+  Taken take() {
+    for (auto& place : idle) {
+      if (!is_memory(place.load(std::memory_order_relaxed))) continue;
+      const Scratch scratch = place.exchange(in_use(), std::memory_order_acquire);
+      if (is_memory(scratch)) return {scratch, &place};
+      if (!scratch) return fill(&place);  // was freed since; else another call was faster, and its mark is as it was
+    }
+    return take_place();
+  }
+  /// Of as many calls at once as never before.
+  Taken take_place() {
     for (auto& place : idle) {
       Scratch none = nullptr;
-      if (!place.load(std::memory_order_relaxed) &&
-          place.compare_exchange_strong(none, scratch, std::memory_order_release, std::memory_order_relaxed))
-        return;
+      if (place.compare_exchange_strong(none, in_use(), std::memory_order_relaxed)) return fill(&place);
     }
-    free(scratch);
+    return fill(nullptr);
+  }
+  Taken fill(std::atomic<Scratch>* place) const {
+    const Scratch scratch = allocate();
+    if (!scratch && place) place->store(nullptr, std::memory_order_relaxed);
+    return {scratch, place};
+  }
+  void give(const Taken& taken) {
+    if (taken.place)
+      taken.place->store(taken.scratch, std::memory_order_release);
+    else
+      free(taken.scratch);
   }
   void trim() {
-    for (auto& place : idle)
-      if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) free(scratch);
+    for (auto& place : idle) {
+      Scratch scratch = place.load(std::memory_order_relaxed);
+      if (is_memory(scratch) && place.compare_exchange_strong(scratch, nullptr, std::memory_order_acquire))
+        free(scratch);
+    }
   }
   ~PreparedCall() { trim(); }
 };
@@ -150,8 +178,8 @@ void make_ready(PreparedCall& call) {
   if (const int wrong = call.driver->workspace(call.lengths.data(), &call.workspace_bytes))
     throw Misuse(call.driver->message(wrong));
   call.array_words = (static_cast<std::size_t>(layout.words) + 7) / 8 * 8;
-  const Scratch first = call.allocate();
-  if (!first) throw std::bad_alloc();
+  const PreparedCall::Taken first = call.take();
+  if (!first.scratch) throw std::bad_alloc();
   call.give(first);
 }
 
@@ -335,10 +363,10 @@ cellc_status cellc_run(cellc_call* handle, const cellc_array* arrays, int count)
   if (call.on_gpu) return cellc_run_on(handle, arrays, count, nullptr, nullptr, nullptr);
   if (!arrays || count != call.count)
     if (const cellc_status wrong = check_count(call.expected.size(), arrays, count)) return wrong;
-  const Scratch scratch = call.take();
-  if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
-  const cellc_status status = run_in(call, arrays, scratch);
-  call.give(scratch);
+  const PreparedCall::Taken taken = call.take();
+  if (!taken.scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
+  const cellc_status status = run_in(call, arrays, taken.scratch);
+  call.give(taken);
   return status;
 }
 

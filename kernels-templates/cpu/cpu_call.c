@@ -40,6 +40,7 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE void move(uint64_t to, uint64_t from, int64_t bytes) { memmove((void*)to, (const void*)from, (size_t)bytes); }
 INLINE void clear(uint64_t at, int64_t bytes) { memset((void*)at, 0, (size_t)bytes); }
 
+#include "kernels-templates/cpu/narrow_storage.h"
 #include "kernels-templates/cpu/sum_gradients.h"
 
 /* Lengths and the workspace ------------------------------------------------------------------------------ */
@@ -107,28 +108,6 @@ INLINE void run(const cellc_call* c, int kernel, int64_t steps) {
                          k->split == -2 ? (int64_t)section(c, CELLC_LANES)[0]
                          : k->split < 0 ? 0
                                         : lengths(c)[k->split]);
-}
-
-/* A number rounded so that a second rounding, to 16 bits, gives what a single one would have given: where it is
- * inexact, the neighbour whose last bit is set. */
-INLINE float rounded_to_odd(double wide, float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  if ((double)value == wide || wide != wide || __builtin_fabsf(value) == __builtin_inff()) return value;
-  bits = (bits - (__builtin_fabs((double)value) > __builtin_fabs(wide))) | 1;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
-/* An f32 that the type of 16 bits can hold; to nearest, ties to even. */
-INLINE float narrowed(int storage, float value) {
-  uint32_t bits;
-  if (storage == CELLC_F16) return (float)(_Float16)value;
-  if (value != value) return value;
-  memcpy(&bits, &value, 4); /* in whole numbers: not every processor has bfloat */
-  bits = (bits + 32767 + ((bits >> 16) & 1)) & 0xffff0000u;
-  memcpy(&value, &bits, 4);
-  return value;
 }
 
 /* Defaults of params are rounded to what an array of the storage type holds, starts to arithmetic precision; once. */
@@ -241,40 +220,6 @@ INLINE uint64_t shifted_start(const cellc_call* c, const cellc_rows* rows, int64
 
 /* Delay lines ------------------------------------------------------------------------------------------- */
 
-/* Numbers in arithmetic precision as rows hold them, and back. */
-INLINE void to_storage(const cellc_cpu_cell* cell, uint64_t to, uint64_t from, int64_t count) {
-  int64_t i;
-  if (!is_narrow(cell)) {
-    move(to, from, count * real_bytes(cell));
-    return;
-  }
-  for (i = 0; i < count; ++i) {
-    const float value = narrowed(cell->numbers.storage, ((const float*)from)[i]);
-    uint32_t bits;
-    if (cell->numbers.storage == CELLC_F16) {
-      ((_Float16*)to)[i] = (_Float16)value;
-    } else {
-      memcpy(&bits, &value, 4);
-      ((uint16_t*)to)[i] = (uint16_t)(bits >> 16 | (value != value ? 64 : 0));
-    }
-  }
-}
-INLINE void from_storage(const cellc_cpu_cell* cell, uint64_t to, uint64_t from, int64_t count) {
-  int64_t i;
-  if (!is_narrow(cell)) {
-    move(to, from, count * real_bytes(cell));
-    return;
-  }
-  for (i = 0; i < count; ++i) {
-    if (cell->numbers.storage == CELLC_F16) {
-      ((float*)to)[i] = (float)((const _Float16*)from)[i];
-    } else {
-      const uint32_t bits = (uint32_t)((const uint16_t*)from)[i] << 16;
-      memcpy((float*)to + i, &bits, 4);
-    }
-  }
-}
-
 /* What a delay line brings before the sequence has written it: the start, the copies that lag behind it, and what the
  * caller says of the steps before, or the start again. */
 INLINE void begin_line(const cellc_call* c, const cellc_history* line, int64_t s) {
@@ -359,7 +304,9 @@ INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int6
     EACH(s, cell->numbers.count.states) {
       const cellc_state* state = cell->states + s;
       const int64_t size = entries(c, state->shape) * real_bytes(cell);
-      if (is_absent(c, state->rows)) move(area(c, state->carried), own_row(c, state->rows, steps - 1), size);
+      /* The last block's last row is the final itself: a short call moves it once. */
+      if (is_absent(c, state->rows) && (t + steps < n || cell->numbers.count.onward))
+        move(area(c, state->carried), own_row(c, state->rows, steps - 1), size);
     }
   }
   EACH(r, cell->numbers.count.rows)
@@ -375,7 +322,8 @@ INLINE uint64_t final_of(const cellc_call* c, int number, int64_t s) {
   return to + (uint64_t)(s * entries(c, state->shape) * real_bytes(c->cell));
 }
 
-INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n) {
+/* `steps`: of the last block, whose rows are still in the workspace; 0: what was carried is the final. */
+INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n, int64_t steps) {
   const cellc_state* state = c->cell->states + number;
   const int64_t size = entries(c, state->shape) * real_bytes(c->cell);
   const uint64_t to = final_of(c, number, s);
@@ -385,6 +333,8 @@ INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n) {
     last = n % 2 ? area(c, state->carried) : area(c, state->spare);
   else if (!is_absent(c, state->rows))
     last = row_at(c, state->rows, n - 1);
+  else if (steps)
+    last = own_row(c, state->rows, has_line(c, state->rows) ? -1 : steps - 1);
   move(to, n == 0 ? section(c, CELLC_STARTS)[number] : last, size);
 }
 
@@ -424,9 +374,9 @@ INLINE int64_t find_sequence(const cellc_call* c, int64_t s) {
   return n;
 }
 
-INLINE void end_sequence(const cellc_call* c, int64_t s, int64_t n, int32_t* status) {
+INLINE void end_sequence(const cellc_call* c, int64_t s, int64_t n, int64_t steps, int32_t* status) {
   const cellc_cpu_cell* cell = c->cell;
-  EACH(u, cell->numbers.count.states) write_final(c, u, s, n);
+  EACH(u, cell->numbers.count.states) write_final(c, u, s, n, steps);
   EACH(o, cell->numbers.count.onward) pass_onward(c, cell->onward + o, s, n);
   EACH(h, cell->numbers.count.histories) {
     if (cell->histories[h].state >= 0)
@@ -441,7 +391,7 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
   const cellc_cpu_cell* cell = c->cell;
   const int64_t n = find_sequence(c, s);
   int in_blocks = 0;
-  int64_t t, now;
+  int64_t t, now = 0;
   EACH(r, cell->numbers.count.rows) in_blocks |= is_absent(c, r);
   begin_gradients(c, s, n);
   for (t = 0; t < n; t += now) {
@@ -451,7 +401,7 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
     if (cell->rows[r].start_area >= 0 && t < n - 1) now = least(now, n - 1 - t);
     run_block(c, s, n, t, now);
   }
-  end_sequence(c, s, n, status);
+  end_sequence(c, s, n, now, status);
 }
 
 #include "kernels-templates/cpu/lane_rows.h"

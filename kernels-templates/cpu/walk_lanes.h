@@ -78,7 +78,7 @@ INLINE void begin_lane(const cellc_call* c, cellc_walk* w, int64_t l, int32_t* s
     const int64_t s = w->next++, n = find_sequence(c, s);
     begin_gradients(c, s, n);
     if (n == 0) {
-      end_sequence(c, s, 0, status);
+      end_sequence(c, s, 0, 0, status);
       continue;
     }
     w->sequence[l] = s;

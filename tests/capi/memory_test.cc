@@ -1,12 +1,14 @@
 // What a host controls and is told: its own memory, workspaces, trimming; options, the text's hash, and plans as JSON.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -124,6 +126,52 @@ TEST_F(Memory, ComesFromTheCaller) {
   ASSERT_EQ(cellc_run(call, arrays_, 5), CELLC_OK) << cellc_last_error();
   EXPECT_TRUE(right());
   EXPECT_EQ(memory_.now, kept);
+}
+
+// More at once than a call keeps memory for, while another thread gives back what is idle and memory is short at times.
+TEST_F(Memory, OfManyRunsAtOnceIsOfOneEach) {
+  cellc_kernel* kernel = compiled(own_memory());
+  const std::int64_t steps = 6;
+  cellc_call* call = prepare(kernel, shape_of(kLengths, 1, steps));
+  const int h = cellc_array_find(kernel, "h");
+  ASSERT_EQ(cellc_run(call, arrays_, 5), CELLC_OK) << cellc_last_error();
+  const std::vector<float> want(h_.begin(), h_.begin() + steps * kD);
+  const std::size_t kept = memory_.taken.size();
+  // A run that found no memory leaves no trace: more of them than there are places.
+  ASSERT_EQ(cellc_call_trim(call), CELLC_OK);
+  memory_.until_none = 0;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(cellc_run(call, arrays_, 5), CELLC_DEVICE_FAILED);
+    ASSERT_EQ(cellc_last_error_kind(), CELLC_ERROR_MEMORY);
+  }
+  memory_.until_none = -1;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(cellc_run(call, arrays_, 5), CELLC_OK) << cellc_last_error();
+    EXPECT_EQ(memory_.taken.size(), kept);
+  }
+  std::atomic<int> waiting = 90, wrong = 0;
+  std::atomic<bool> over = false;
+  std::vector<std::thread> threads;
+  for (int i = waiting; i-- > 0;)
+    threads.emplace_back([&] {
+      std::vector<float> own(static_cast<std::size_t>(steps) * kD);
+      std::vector<cellc_array> arrays(arrays_, arrays_ + 5);
+      arrays[static_cast<std::size_t>(h)] = {own.data(), steps * kD, CELLC_F32, 0, 0};
+      for (--waiting; waiting > 0;) std::this_thread::yield();
+      for (int k = 0; k < 50; ++k) {
+        std::fill(own.begin(), own.end(), 0.0f);
+        wrong += cellc_run(call, arrays.data(), 5) != CELLC_OK || own != want;
+      }
+    });
+  std::thread trims([&] {
+    while (!over) wrong += cellc_call_trim(call) != CELLC_OK;
+  });
+  for (std::thread& t : threads) t.join();
+  over = true;
+  trims.join();
+  EXPECT_EQ(wrong, 0);
+  ASSERT_EQ(cellc_call_trim(call), CELLC_OK);
+  EXPECT_EQ(memory_.taken.size(), kept - 1);
 }
 
 // What a prepared call has copied of views is not kept when it refuses the next one: the allocator may be gone before

@@ -171,4 +171,69 @@ TEST(Wrapper, AKernelLivesAsLongAsItsCalls) {
   prepared.run(moved);
 }
 
+TEST(Wrapper, CopiesOfACallHaveTheirOwnStrides) {
+  Decay d;
+  std::vector<double> turned = {3, 30, 2, 20, 1, 10}, h(6);
+  auto call = std::make_unique<Call>(d.kernel, CELLC_FORWARD, d.shape);
+  call->set("x", turned.data() + 4, {0, -2, 1}).set("a", std::span(d.a)).set("h", std::span(h)).unset("h.start");
+  Call copy(*call), assigned(d.kernel, CELLC_BACKWARD, d.shape);
+  assigned = *call;
+  for (const cellc_view& one : call->views())
+    for (const cellc_view& other : copy.views()) EXPECT_TRUE(!one.lengths || one.lengths != other.lengths);
+  call->set("x", turned.data() + 4, {0, -4, 1});  // which would be the strides of the copies, too
+  call.reset();
+  for (Call* other : {&copy, &assigned}) {
+    std::fill(h.begin(), h.end(), 0);
+    other->run();
+    EXPECT_EQ(h, d.want);
+  }
+}
+
+TEST(Wrapper, AReportIsThereAlsoWhereACallHasNotConverged) {
+  const char* const slow = "cell slow[d] {\n  state h[d]\n  input x[d]\n  h' = 0.9*h + 0.3*sin(2*h) + x\n}\n";
+  Decay d;
+  const Kernel kernel(slow, d.options);
+  const Shape shape = kernel.shape({{"d", 2}}, 2, 500);
+  std::vector<double> x(2000), h(2000);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>(i % 7) / 7;
+  cellc_call_options options;
+  cellc_call_options_init(&options);
+  options.solver = "newton";
+  options.fixed_iterations = 1;
+  Call call(kernel, CELLC_FORWARD, shape);
+  call.set("x", std::span(x)).set("h", std::span(h)).with(options);
+  std::vector<std::int32_t> status(2, 7);
+  std::vector<std::int64_t> bad(2, -7);
+  const auto look = [&](auto run) {
+    Report report;
+    report.status = status.data();
+    report.first_bad = bad.data();
+    EXPECT_EQ(thrown([&] { run(report); }).status, CELLC_NOT_CONVERGED);
+    EXPECT_EQ(report.converged, 0);
+    EXPECT_GT(report.max_residual, 1e-9);
+    EXPECT_EQ(status, (std::vector<std::int32_t>{1, 1}));
+    EXPECT_GT(bad[0], 0);
+    EXPECT_NE(h.back(), 0);
+    std::fill(h.begin(), h.end(), 0);
+    status = {7, 7};
+  };
+  look([&](Report& report) { call.run(report); });
+  const PreparedCall prepared(kernel, shape);
+  look([&](Report& report) { prepared.run(call, report); });
+}
+
+TEST(Wrapper, PreparesBackwardCalls) {
+  Decay d;
+  d.h = d.want;
+  std::vector<double> ones(6, 1), dx(6), da(2), start(2);
+  Call call(d.kernel, CELLC_BACKWARD, d.shape);
+  call.set("x", std::span(d.x)).set("a", std::span(d.a)).set("h", std::span(d.h)).set("h.start", std::span(start));
+  call.set("cotangent.h", std::span(ones)).set("gradient.x", std::span(dx)).set("gradient.a", std::span(da));
+  const PreparedCall prepared(d.kernel, d.shape, CELLC_BACKWARD);
+  prepared.run(call);
+  EXPECT_EQ(dx, (std::vector<double>{1.75, 1.3125, 1.5, 1.25, 1, 1}));
+  EXPECT_EQ(da, (std::vector<double>{1.5 * 1 + 2.5, 1.25 * 10 + 22.5}));
+  EXPECT_EQ(thrown([&] { PreparedCall(d.kernel, d.shape, CELLC_TANGENT); }).kind, CELLC_ERROR_REQUEST);
+}
+
 }  // namespace

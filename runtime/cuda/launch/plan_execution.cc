@@ -38,6 +38,8 @@ CudaPlan sequential_for(std::string reason) {
   return plan;
 }
 
+constexpr const char* kExact = "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost";
+
 CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) {
   const Stage& stage = r.structure.stages[k];
   const StageFacts& facts = r.stages[k];
@@ -48,8 +50,7 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
                                 ? Strategy::Auto
                                 : asked;
   if (r.rows == 0) return sequential_for("no steps");
-  if (tolerance <= 0)
-    return sequential_for("tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
+  if (tolerance <= 0) return sequential_for(kExact);
   if (strategy != Strategy::Auto) {
     CudaPlan plan = forced_cuda_plan(stage, facts.shape, r.card, strategy, solve);
     if (pinned) pin(plan, solve.plan[k], r.longest, solve);
@@ -101,13 +102,12 @@ std::optional<std::string> no_relaxation(const ExecutionRequest& r, std::size_t 
 
 /// Stages that no thread can hold, where whole steps do not live on chip: the cell is not run as one then.
 bool steps(const ExecutionRequest& r, std::size_t k, double tolerance) {
-  if (!r.stages[k].refusal || r.cell.has_lines()) return false;
+  if (!r.stages[k].refusal || r.cell.has_lines() || tolerance <= 0) return false;
   const Strategy strategy = r.solve.plan.empty() ? r.solve.solver : r.solve.plan[k].strategy;
   if (strategy == Strategy::Stepped) return true;
   const bool free = strategy == Strategy::Auto || (strategy == Strategy::Relaxation && !r.unrelaxed.empty());
-  // The sequential kernel's bits may be asked for, or its passes.
-  return free && tolerance > 0 && r.solve.persistent.blocks >= 0 && r.rows > 0 && r.persistent.code.empty() &&
-         r.stepped.pays;
+  // The sequential kernel's passes may be asked for.
+  return free && r.solve.persistent.blocks >= 0 && r.rows > 0 && r.persistent.code.empty() && r.stepped.pays;
 }
 
 std::optional<std::string> no_steps(const ExecutionRequest& r) {
@@ -149,12 +149,13 @@ CudaPlan plan_relaxation(const ExecutionRequest& r, std::size_t k) {
 /// Of a cell that runs step by step.
 CudaPlan plan_steps(const ExecutionRequest& r, Strategy strategy, double tolerance, ExecutionPlan& plan) {
   if (strategy == Strategy::Sequential) return sequential_for(plan.stepwise_reason);
+  if (tolerance <= 0) return sequential_for(fmt::format("{}; {}", plan.stepwise_reason, kExact));
   CudaPlan steps = sequential_for(fmt::format("{}; {}{}", plan.stepwise_reason,
                                               r.persistent.code.empty() ? "weights cannot rest on chip: " : "",
                                               r.persistent.reason));
   if (r.persistent.code.empty() && !r.stepped.reason.empty()) steps.plan.reason += "; " + r.stepped.reason;
-  // The sequential kernel's bits are asked for, or its passes.
-  const bool plain = strategy != Strategy::Persistent && (tolerance <= 0 || r.solve.persistent.blocks < 0);
+  // The sequential kernel's passes are asked for.
+  const bool plain = strategy != Strategy::Persistent && r.solve.persistent.blocks < 0;
   if (r.persistent.code.empty() || plain) return steps;
   plan.persistent = r.persistent.code;
   steps.plan.strategy = Strategy::Persistent;
@@ -327,7 +328,7 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     if (const auto why = refusal(r, k, strategy)) throw SolverError(*why);
     if (plan.runs_stepwise) {
       if (strategy != Strategy::Sequential && strategy != Strategy::Auto && strategy != Strategy::Persistent &&
-          strategy != Strategy::Relaxation)
+          strategy != Strategy::Relaxation && (strategy != Strategy::Stepped || tolerance > 0))
         throw SolverError(fmt::format("the cell is run step by step on this device: {}", plan.stepwise_reason));
       plan.stages.push_back(plan_steps(r, strategy, tolerance, plan));
     } else if (relaxes(r, k, tolerance)) {
