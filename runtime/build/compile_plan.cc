@@ -35,7 +35,7 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);
   result.kernels = std::move(emitted.kernels);
   result.functions = functions_of(result.kernels, *result.module);
-  if (!whole_vectors && KernelsTogether::pays(result.plan))
+  if (!whole_vectors && KernelsTogether::serve(result.plan))
     result.together = std::make_shared<KernelsTogether>(result.plan, emit, options.cpu, options.cache_directory);
   result.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -40,7 +40,7 @@ std::vector<KernelFunction> functions_of(const std::vector<KernelCode>& kernels,
   return functions;
 }
 
-bool KernelsTogether::pays(const Plan& plan) {
+bool KernelsTogether::serve(const Plan& plan) {
   bool any = false;
   each_matrix(plan, [&](const Nest&) { any = true; });
   return any;
@@ -63,12 +63,13 @@ const KernelsTogether::Code& KernelsTogether::code() {
   return code_;
 }
 
-std::int64_t KernelsTogether::operations(const AxisLengths& lengths) const {
+bool KernelsTogether::pays_after(const AxisLengths& lengths, std::int64_t steps) {
   std::int64_t all = 0;
   each_matrix(plan_, [&](const Nest& nest) {
     all += lengths.entries(nest.axes) * lengths.entries(nest.bound) * static_cast<std::int64_t>(nest.nodes.size());
   });
-  return all;
+  counted_ += all * steps;
+  return counted_ >= worth;
 }
 
 }  // namespace cellc

@@ -6,6 +6,7 @@
 //
 // Cells that have it: whatever multiplies a matrix by its states (LSTM, GRU, Elman, lipschitz). Channel-wise cells lack
 // it, and cells whose matrices are made of inputs or states (DeltaNet): each sequence has its own.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -30,7 +31,7 @@ class KernelsTogether {
   static constexpr int kSequences = 4;
 
   /// Whether some sum of a step multiplies by a matrix of params.
-  static bool pays(const Plan& plan);
+  static bool serve(const Plan& plan);
 
   KernelsTogether(Plan plan, const EmitOptions& emit, std::string cpu, std::string cache_directory);
 
@@ -42,15 +43,16 @@ class KernelsTogether {
   /// Compiled by the first call: runs of few sequences never need it. For any number of threads. Throws DeviceError.
   const Code& code();
 
-  /// Multiply-adds of a step's sums over matrices of params.
-  std::int64_t operations(const AxisLengths& lengths) const;
-  /// Those of a run from which on they are worth compiling, which takes some 50 ms the first time.
+  /// Counts the sums over matrices of params of so many steps, and says whether all so far were worth compiling for.
+  bool pays_after(const AxisLengths& lengths, std::int64_t steps);
+  /// Multiply-adds from which on it is: compiling takes some 50 ms the first time.
   std::int64_t worth = 1 << 28;
 
  private:
   const Plan plan_;
   EmitOptions emit_;
   const std::string cpu_, cache_directory_;
+  std::atomic<std::int64_t> counted_ = 0;
   std::once_flag compiled_;
   Code code_;
 };

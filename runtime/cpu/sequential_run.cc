@@ -122,7 +122,7 @@ class SequentialRun {
   bool steps_together(int threads) const {
     return compiled_.together && (waits_ || given_) &&
            cut_.tasks.size() / KernelsTogether::kSequences >= static_cast<std::size_t>(threads) &&
-           compiled_.together->operations(arrays_.length) * run_.offsets.back() >= compiled_.together->worth;
+           compiled_.together->pays_after(arrays_.length, run_.offsets.back());
   }
 
   /// What a thread takes at a time: tasks whose sequences are stepped together, about as long as each other, or one.
