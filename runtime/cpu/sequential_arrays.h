@@ -28,6 +28,8 @@ class SequentialArrays {
   /// `given`: of a plan that steps from given rows, these, by state; otherwise null.
   SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse, const std::vector<Array>* given);
 
+  /// Whether a kernel may run all steps of a chunk in one call.
+  bool has_all_rows() const { return part_rows_ == 0; }
   /// Whether a kernel may go on amid a span, from where another call has left it.
   bool goes_on_inside() const { return part_rows_ == 0 || !by_span_; }
   /// Decides how many steps' rows of unwanted results are kept at a time. To be called once the run is cut.

@@ -120,7 +120,7 @@ class SequentialRun {
 
   /// Whether sequences that share a matrix are stepped together: where that leaves no thread without any.
   bool steps_together(int threads) const {
-    return compiled_.together && (waits_ || given_) &&
+    return compiled_.together && (waits_ || (given_ && arrays_.has_all_rows())) &&
            cut_.tasks.size() / KernelsTogether::kSequences >= static_cast<std::size_t>(threads) &&
            compiled_.together->pays_after(arrays_.length, run_.offsets.back());
   }
@@ -218,8 +218,8 @@ class SequentialRun {
       for (const SteppedChunk& p : parts) arrays_.keep_finals(kernel, *p.scratch, *p.span, p.chunk);
     };
     const StepChunk& first = chunks[0].chunk;
-    // Steps from given rows, which begin anywhere, have all rows.
-    if (given_) return run(0, chunks[0].steps());
+    // Steps from given rows begin anywhere, so parts of one are not those of another.
+    if (given_ && chunks.size() > 1) return run(0, chunks[0].steps());
     arrays_.each_part(first, [&](const StepChunk& part) { run(part.begin - first.begin, part.end - part.begin); });
   }
 
