@@ -6,8 +6,8 @@
 //   void @cellc.kernel.N(ptr %slots, i64 %steps, i64 %lane_begin, i64 %lane_end)
 //
 // `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots; where sequences run together,
-// each slot has one for every sequence, side by side. The last two
-// arguments are a range of positions of Plan::split_axis; a plan without one does not read them.
+// each slot has one for every sequence, side by side. The last two arguments are a range of positions of
+// Plan::split_axis; a plan without one does not read them.
 #include <set>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ namespace cellc {
 
 /// slots.def says what each is.
 enum class SlotKind : std::uint8_t {
-#define CELLC_SLOT(Name, name, number) Name,
+#define CELLC_SLOT(Name, name, number, common) Name,
 #include "compiler/codegen_llvm/slots.def"
 };
 

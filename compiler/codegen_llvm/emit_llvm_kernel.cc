@@ -15,28 +15,14 @@ constexpr std::size_t kMostCarriedRows = 200;
 /// States, and numbers that are the same at every step, that stay in registers or, beyond those, on the stack.
 constexpr std::size_t kMostHeld = 100;
 
-/// What is the same for all sequences of a call.
-bool is_common(SlotKind kind) {
-  switch (kind) {
-    case SlotKind::Length:
-    case SlotKind::Param:
-    case SlotKind::Once:
-    case SlotKind::InputStep:
-    case SlotKind::StateStep:
-    case SlotKind::OutStep:
-    case SlotKind::ChunkStep:
-      return true;
-    default:
-      return false;
-  }
-}
-
-std::set<int> all_but_params(const CellGraph& cell) {
-  std::set<int> symbols;
-  for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-    if (cell.symbols[s].kind != SymbolKind::Param) symbols.insert(static_cast<int>(s));
-  return symbols;
-}
+struct SlotTraits {
+  const char* stem;
+  bool number, common;
+};
+constexpr SlotTraits kSlots[] = {
+#define CELLC_SLOT(Name, name, number, common) {name, number != 0, common != 0},
+#include "compiler/codegen_llvm/slots.def"
+};
 }  // namespace
 
 KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options,
@@ -86,19 +72,12 @@ void KernelEmitter::expect_one_vector(std::vector<Slot> known) {
 }
 
 std::string KernelEmitter::slot(SlotKind kind, int id) {
-  const int sequence = is_common(kind) ? 0 : sequence_;
+  const auto [stem, number, common] = kSlots[static_cast<std::size_t>(kind)];
+  const int sequence = common ? 0 : sequence_;
   const auto [it, first] = slot_names_.try_emplace({kind, id, sequence});
   if (!first) return it->second;
   auto place = std::find(slots.begin(), slots.end(), Slot{kind, id});
   if (place == slots.end()) place = slots.insert(slots.end(), {kind, id});
-  static constexpr struct {
-    const char* stem;
-    bool number;
-  } kinds[] = {
-#define CELLC_SLOT(Name, name, number) {name, number != 0},
-#include "compiler/codegen_llvm/slots.def"
-  };
-  const auto [stem, number] = kinds[static_cast<std::size_t>(kind)];
   std::string name = fmt::format("%{}.{}", stem, id);
   if (sequence > 0) name = of_sequence(name);
   fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,

@@ -1,7 +1,6 @@
 #include "compiler/derive/sequences_cell.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 
 #include "compiler/derive/derivations.h"
@@ -26,10 +25,7 @@ std::vector<NodeId> results_of(const CellGraph& cell) {
 /// outs whose sums may be added up in any order.
 bool is_elementwise_step(const CellGraph& cell, const std::vector<bool>& any_order) {
   if (cell.updates.empty() || cell.has_lines()) return false;
-  std::set<int> varying;
-  for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-    if (cell.symbols[s].kind != SymbolKind::Param) varying.insert(static_cast<int>(s));
-  Dependence varies(cell.graph, std::move(varying));
+  Dependence varies(cell.graph, all_but_params(cell));
   const std::vector<NodeId> results = results_of(cell);
   std::vector<NodeId> exact;
   for (std::size_t r = 0; r < results.size(); ++r)

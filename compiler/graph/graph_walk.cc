@@ -39,6 +39,13 @@ bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
   return found;
 }
 
+std::set<int> all_but_params(const CellGraph& cell) {
+  std::set<int> symbols;
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+    if (cell.symbols[s].kind != SymbolKind::Param) symbols.insert(static_cast<int>(s));
+  return symbols;
+}
+
 bool Dependence::operator()(NodeId node) {
   if (const auto known = known_.find(node); known != known_.end()) return known->second;
   const std::vector<NodeId> below =

@@ -44,6 +44,9 @@ class Dependence {
   std::unordered_map<NodeId, bool> known_;
 };
 
+/// What a cell's values may differ by, from step to step and from sequence to sequence: states, inputs, all but params.
+std::set<int> all_but_params(const CellGraph& cell);
+
 /// What to do with a node that a walk meets.
 enum class Visit : std::uint8_t {
   Skip,     ///< it is not wanted, nor is what it is made of

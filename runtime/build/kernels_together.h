@@ -42,6 +42,8 @@ class KernelsTogether {
   };
   /// Compiled by the first call: runs of few sequences never need it. For any number of threads. Throws DeviceError.
   const Code& code();
+  /// Whether any run has asked for it.
+  bool is_compiled() const { return code_.module != nullptr; }
 
   /// Counts the sums over matrices of params of so many steps, and says whether all so far were worth compiling for.
   bool pays_after(const AxisLengths& lengths, std::int64_t steps);

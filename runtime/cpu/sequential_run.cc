@@ -1,8 +1,10 @@
 #include "runtime/cpu/sequential_run.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "runtime/cpu/products.h"
@@ -17,6 +19,10 @@ namespace {
 
 /// Work (entries of states and outs times rows) below which more threads cost more than they bring.
 constexpr std::int64_t kWorkPerThread = 1 << 15;
+
+/// Sequences that kernels step together.
+constexpr std::size_t kBeside = KernelsTogether::kSequences;
+
 /// Steps of a sequence, and where a kernel has what is in between.
 struct SteppedChunk {
   const TaskScratch* scratch;
@@ -24,13 +30,11 @@ struct SteppedChunk {
   StepChunk chunk;
 
   std::int64_t steps() const { return chunk.end - chunk.begin; }
-  SteppedChunk part(std::int64_t begin, std::int64_t end) const {
-    return {scratch, span, {chunk.sequence, begin, end}};
+  /// Some of its steps, counted from its first.
+  SteppedChunk part(std::int64_t from, std::int64_t to) const {
+    return {scratch, span, {chunk.sequence, chunk.begin + from, chunk.begin + to}};
   }
 };
-
-/// Tasks that are run side by side.
-using TaskGroup = std::vector<const RunTask*>;
 
 class SequentialRun {
  public:
@@ -67,11 +71,12 @@ class SequentialRun {
     if (plan_.once_kernel < 0) return;
     const TaskScratch scratch = arrays_.make_scratch(0);
     const RowSpan none{};
-    call(plan_.once_kernel, {{&scratch, &none, {0, 0, 1}}}, 0, 0);
+    const SteppedChunk chunk{&scratch, &none, {0, 0, 1}};
+    call(plan_.once_kernel, {&chunk, 1}, 0, 0);
   }
 
   /// As many steps of each chunk, of one sequence or of as many as kernels step together.
-  void call(int kernel, const std::vector<SteppedChunk>& chunks, std::int64_t lane_begin, std::int64_t lane_end) const {
+  void call(int kernel, std::span<const SteppedChunk> chunks, std::int64_t lane_begin, std::int64_t lane_end) const {
     const auto k = static_cast<std::size_t>(kernel);
     const bool one = chunks.size() == 1;
     const KernelFunction function = one ? compiled_.functions[k] : together_->functions[k];
@@ -121,46 +126,48 @@ class SequentialRun {
   /// Whether sequences that share a matrix are stepped together: where that leaves no thread without any.
   bool steps_together(int threads) const {
     return compiled_.together && (waits_ || (given_ && arrays_.has_all_rows())) &&
-           cut_.tasks.size() / KernelsTogether::kSequences >= static_cast<std::size_t>(threads) &&
+           cut_.tasks.size() / kBeside >= static_cast<std::size_t>(threads) &&
            compiled_.together->pays_after(arrays_.length, run_.offsets.back());
   }
 
-  /// What a thread takes at a time: tasks whose sequences are stepped together, about as long as each other, or one.
-  std::vector<TaskGroup> group_tasks(int threads) {
-    std::vector<TaskGroup> groups;
-    TaskGroup order;
+  /// All tasks; those whose sequences are stepped together first, each beside others about as long. `many`: how many
+  /// are.
+  std::vector<const RunTask*> order_tasks(int threads, std::size_t& many) {
+    std::vector<const RunTask*> order;
     for (const RunTask& task : cut_.tasks) order.push_back(&task);
-    std::size_t next = 0;
-    if (steps_together(threads)) {
-      together_ = &compiled_.together->code();
-      const auto rows = [](const RunTask& task) {
-        std::int64_t all = 0;
-        for (const RowSpan& span : task) all += span.rows();
-        return all;
-      };
-      std::stable_sort(order.begin(), order.end(),
-                       [&](const RunTask* a, const RunTask* b) { return rows(*a) > rows(*b); });
-      for (constexpr std::size_t kMany = KernelsTogether::kSequences; next + kMany <= order.size(); next += kMany)
-        groups.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(next),
-                            order.begin() + static_cast<std::ptrdiff_t>(next + kMany));
-    }
-    for (; next < order.size(); ++next) groups.push_back({order[next]});
-    return groups;
+    many = 0;
+    if (!steps_together(threads)) return order;
+    together_ = &compiled_.together->code();
+    const auto rows = [](const RunTask& task) {
+      std::int64_t all = 0;
+      for (const RowSpan& span : task) all += span.rows();
+      return all;
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](const RunTask* a, const RunTask* b) { return rows(*a) > rows(*b); });
+    many = order.size() / kBeside * kBeside;
+    return order;
   }
 
   void run_by_tasks(int threads) {
-    const std::vector<TaskGroup> groups = group_tasks(threads);
+    std::size_t many = 0;
+    const std::vector<const RunTask*> order = order_tasks(threads, many);
     std::vector<std::vector<TaskScratch>> scratches(static_cast<std::size_t>(threads));
     for (std::vector<TaskScratch>& of_thread : scratches)
-      for (std::size_t i = 0; i < groups[0].size(); ++i) of_thread.push_back(arrays_.make_scratch(cut_.largest_span));
+      for (std::size_t i = 0; i < (many > 0 ? kBeside : 1); ++i)
+        of_thread.push_back(arrays_.make_scratch(cut_.largest_span));
     std::atomic<std::size_t> next{0};
     run_on_threads(threads, [&](int thread) {
-      for (std::size_t j; (j = next.fetch_add(1)) < groups.size();)
-        run_group(groups[j], scratches[static_cast<std::size_t>(thread)]);
+      for (std::size_t j; (j = next.fetch_add(1)) < many / kBeside + (order.size() - many);) {
+        const bool together = j < many / kBeside;
+        const std::size_t first = together ? j * kBeside : many + (j - many / kBeside);
+        run_group({order.data() + first, together ? kBeside : 1}, scratches[static_cast<std::size_t>(thread)]);
+      }
     });
   }
 
-  void run_group(const TaskGroup& tasks, const std::vector<TaskScratch>& scratches) {
+  /// Tasks side by side, span by span and phase by phase.
+  void run_group(std::span<const RunTask* const> tasks, const std::vector<TaskScratch>& scratches) {
     std::size_t spans = 0;
     for (const RunTask* task : tasks) spans = std::max(spans, task->size());
     for (std::size_t i = 0; i < spans; ++i) {
@@ -178,49 +185,49 @@ class SequentialRun {
     }
   }
 
-  /// The i-th span of every task.
-  void run_spans(int kernel, const TaskGroup& tasks, std::size_t i, const std::vector<TaskScratch>& scratches) {
+  /// The i-th span of every task, chunk beside chunk.
+  void run_spans(int kernel, std::span<const RunTask* const> tasks, std::size_t i,
+                 const std::vector<TaskScratch>& scratches) {
     std::size_t chunks = 0;
     for (const RunTask* task : tasks)
       if (i < task->size()) chunks = std::max(chunks, (*task)[i].chunks.size());
     for (std::size_t c = 0; c < chunks; ++c) {
-      std::vector<SteppedChunk> beside;
+      std::array<SteppedChunk, kBeside> all;
+      std::size_t count = 0;
       for (std::size_t k = 0; k < tasks.size(); ++k)
         if (i < tasks[k]->size() && c < (*tasks[k])[i].chunks.size())
-          beside.push_back({&scratches[k], &(*tasks[k])[i], (*tasks[k])[i].chunks[c]});
-      const std::int64_t common = together_ && beside.size() == KernelsTogether::kSequences ? common_steps(beside) : 0;
-      if (common > 0) run_together(kernel, beside, common);
-      for (const SteppedChunk& c : beside)
-        if (common < c.steps()) run_part(kernel, {c.part(c.chunk.begin + common, c.chunk.end)});
+          all[count++] = {&scratches[k], &(*tasks[k])[i], (*tasks[k])[i].chunks[c]};
+      const std::span<const SteppedChunk> beside(all.data(), count);
+      const std::int64_t common = together_ && count == kBeside ? common_steps(beside) : 0;
+      if (common > 0) step(kernel, beside, 0, common);
+      for (const SteppedChunk& one : beside)
+        if (common < one.steps()) step(kernel, {&one, 1}, common, one.steps());
     }
   }
 
   /// Steps that all of the chunks have.
-  std::int64_t common_steps(const std::vector<SteppedChunk>& chunks) const {
+  std::int64_t common_steps(std::span<const SteppedChunk> chunks) const {
     const auto [least, most] =
         std::minmax_element(chunks.begin(), chunks.end(),
                             [](const SteppedChunk& a, const SteppedChunk& b) { return a.steps() < b.steps(); });
     return least->steps() == most->steps() || arrays_.goes_on_inside() ? least->steps() : 0;
   }
 
-  void run_together(int kernel, std::vector<SteppedChunk> chunks, std::int64_t steps) {
-    for (SteppedChunk& c : chunks) c = c.part(c.chunk.begin, c.chunk.begin + steps);
-    run_part(kernel, chunks);
-  }
-
-  /// As many steps of each, in as many calls as rows that are not wanted ask for.
-  void run_part(int kernel, const std::vector<SteppedChunk>& chunks) {
+  /// The same steps of each chunk, in as many calls as rows that are not wanted ask for.
+  void step(int kernel, std::span<const SteppedChunk> chunks, std::int64_t from, std::int64_t to) {
     const std::int64_t all = plan_.split_axis == kNoAxis ? 0 : arrays_.length[plan_.split_axis];
-    const auto run = [&](std::int64_t from, std::int64_t steps) {
-      std::vector<SteppedChunk> parts;
-      for (const SteppedChunk& c : chunks) parts.push_back(c.part(c.chunk.begin + from, c.chunk.begin + from + steps));
-      call(kernel, parts, 0, all);
-      for (const SteppedChunk& p : parts) arrays_.keep_finals(kernel, *p.scratch, *p.span, p.chunk);
+    const auto run = [&](std::int64_t begin, std::int64_t end) {
+      std::array<SteppedChunk, kBeside> parts;
+      for (std::size_t i = 0; i < chunks.size(); ++i) parts[i] = chunks[i].part(begin, end);
+      call(kernel, {parts.data(), chunks.size()}, 0, all);
+      for (std::size_t i = 0; i < chunks.size(); ++i)
+        arrays_.keep_finals(kernel, *parts[i].scratch, *parts[i].span, parts[i].chunk);
     };
-    const StepChunk& first = chunks[0].chunk;
-    // Steps from given rows begin anywhere, so parts of one are not those of another.
-    if (given_ && chunks.size() > 1) return run(0, chunks[0].steps());
-    arrays_.each_part(first, [&](const StepChunk& part) { run(part.begin - first.begin, part.end - part.begin); });
+    // Steps from given rows begin anywhere, so parts of one are not those of another; they have all rows.
+    if (given_ && chunks.size() > 1) return run(from, to);
+    const std::int64_t first = chunks[0].chunk.begin;
+    arrays_.each_part(chunks[0].part(from, to).chunk,
+                      [&](const StepChunk& part) { run(part.begin - first, part.end - first); });
   }
 
   void run_by_lanes(int threads) {
@@ -243,7 +250,8 @@ class SequentialRun {
             }
             for (const StepChunk& chunk : span.chunks)
               arrays_.each_part(chunk, [&](const StepChunk& part) {
-                call(phase.index, {{&scratch, &span, part}}, begin, end);
+                const SteppedChunk stepped{&scratch, &span, part};
+                call(phase.index, {&stepped, 1}, begin, end);
                 if (!arrays_.ends_in_scratch(part)) return;
                 meeting.arrive_and_wait();
                 if (thread == 0) arrays_.keep_finals(phase.index, scratch, span, part);
@@ -265,8 +273,8 @@ class SequentialRun {
   SequentialArrays arrays_;
   RunTasks cut_;
   bool by_lanes_ = false;
-  const KernelsTogether::Code* together_ =
-      nullptr;  ///< of kernels that step sequences together, where this run has any
+  /// Of kernels that step sequences together, where this run has any.
+  const KernelsTogether::Code* together_ = nullptr;
 };
 
 }  // namespace
