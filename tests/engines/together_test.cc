@@ -130,15 +130,6 @@ TEST_P(Together, HasTheBitsOfEachAlone) {
             run.threads = threads;
             SCOPED_TRACE(testing::Message() << to_string(dtype) << ", " << bits << " bits, " << lengths.size()
                                             << " sequences, " << threads << " threads, wanted " << wanted);
-            // Of three sequences there are none to go in step, and two threads each want four.
-            if (lengths.size() == 3 || (lengths.size() == 4 && threads == 2)) {
-              const CompiledPlan other =
-                  compile_plan(cell.cell, cell.structure, {.dtype = dtype, .cpu = "native", .vector_bits = bits});
-              other.together->worth = 0;
-              run_sequential(other, run);
-              EXPECT_FALSE(other.together->is_compiled());
-              continue;
-            }
             compiled.together->worth = std::int64_t{1} << 62;
             const RunOutput alone = run_sequential(compiled, run);
             compiled.together->worth = 0;
@@ -176,6 +167,26 @@ TEST_P(Together, MakesStepsFromRows) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Together, testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Which runs of a cell ask for such kernels, which take time to compile.
+TEST(TogetherOf, SequencesEnoughAndWorkEnough) {
+  const AnalysedCell cell = analyse_text(SourceText("test", kCases[1].text));
+  const auto asks = [&](const std::vector<std::int64_t>& lengths, std::int64_t worth, int runs, int threads) {
+    const CompiledPlan compiled = compile_plan(cell.cell, cell.structure, {.dtype = Dtype::F32});
+    compiled.together->worth = worth;
+    Binding binding = bound(cell.cell, lengths, 64, Dtype::F32, false);
+    binding.run.threads = threads;
+    for (int i = 0; i < runs; ++i) run_sequential(compiled, binding.run);
+    return compiled.together->is_compiled();
+  };
+  const std::int64_t step = 3 * 64 * 64;
+  EXPECT_FALSE(asks({400, 400, 400}, 0, 1, 1));
+  EXPECT_TRUE(asks({400, 400, 400, 400}, 1600 * step, 1, 1));
+  EXPECT_FALSE(asks({400, 400, 400, 400}, 1600 * step + 1, 1, 1));
+  EXPECT_TRUE(asks({400, 400, 400, 400}, 1600 * step + 1, 2, 1));
+  EXPECT_FALSE(asks({400, 400, 400, 400}, 0, 1, 2)) << "a thread would be without any";
+  EXPECT_TRUE(asks(std::vector<std::int64_t>(8, 400), 0, 1, 2));
+}
 
 // Channel-wise cells have no matrix, and cells whose matrices are states or inputs share none.
 TEST(TogetherOf, CellsWithoutSharedMatrices) {
