@@ -11,7 +11,8 @@ def sort_tensors(
 ) -> tuple[tuple[str, ...], tuple[Any, ...], dict[str, Any], int, int, bool]: ...
 
 def know_call(
-    function: int, names: str, finals: bool, reverse: bool, length: int | None, call: TensorCall
+    function: int, names: str, finals: bool, reverse: bool, length: int | None, batch: int | None, write: str | None,
+    call: TensorCall,
 ) -> None: ...
 def autograd_functions(
     call: TensorCall, states: int, in_python: tuple[Any, Any], is_grad_enabled: Any

@@ -329,6 +329,12 @@ class Cell:
         return self._data
 
     @property
+    def lags(self) -> dict[str, int | str]:
+        """Steps of history, by the name of what holds them; a formula where axes of open length decide."""
+        deep = {f"{d['name']}_lag": d["lag"] for d in self.data["declarations"]}
+        return {name: deep[name] for name in self.histories}
+
+    @property
     def name(self) -> str:
         return self.data["cell"]
 

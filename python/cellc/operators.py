@@ -1,7 +1,8 @@
 """Runs as operators of torch, ``cellc::forward`` and ``cellc::backward``: what torch.compile and torch.export put in the
 place of a call. Eager calls do not come here, because an operator costs more than a small run.
 
-An operator takes the number of a ``Function``, names and tensors, and lengths that no tensor says. ``cellc::plain_forward`` is
+An operator takes the number of a ``Function``, names and tensors, lengths that no tensor says, and which states and outs are
+made (``write``: their names; None: all). ``cellc::plain_forward`` is
 the forward run without a gradient, which is what remains in a graph when its gradients are derived: the formula of a
 gradient is Python's, and asked for in each call of ``cellc::forward``, which takes longer than a small run.
 
@@ -11,7 +12,7 @@ like an earlier one, and hands others on to ``cellc::forward_in_python`` and ``c
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from . import _core, operator_library
 from .tensors import DTYPES
-from .torch import Call, _Gradients, function_of_graph
+from .torch import Call, _Gradients, function_of_graph, unknown_finals
 
 
 @lru_cache(maxsize=None)
@@ -30,6 +31,13 @@ def _order(function: int, names: str) -> tuple[tuple[str, ...], int]:
     return keys, inputs[0] if inputs else 0
 
 
+@lru_cache(maxsize=None)
+def _rows(function: int, write: Optional[str]) -> tuple[str, ...]:
+    """The states and outs that are made, in order."""
+    made = function_of_graph(function)
+    return made.rows if write is None else made.cell._known(write.split(",") if write else ())
+
+
 def _call(
     tensors: Sequence[Tensor],
     function: int,
@@ -38,26 +46,31 @@ def _call(
     reverse: bool,
     offsets: Optional[Tensor],
     length: Optional[int],
+    batch: Optional[int] = None,
+    write: Optional[str] = None,
 ) -> Call:
     made, deterministic = function_of_graph(function), function % 2 == 1
     keys, lead = _order(function, names)
+    rows, sizes = None if write is None else _rows(function, write), made.sizes or None
     if offsets is None:
-        call = made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals, deterministic)
+        call = made._plain_call(keys, tensors, lead, batch, length, sizes, reverse, finals, deterministic, rows)
         if operator_library.LOADED and not call.watched:
-            _core.know_call(function, names, finals, reverse, length, call.tensor_call)
+            _core.know_call(function, names, finals, reverse, length, batch, write, call.tensor_call)
         return call
-    lengths = (None, length, made.sizes or None, offsets, reverse)
-    return made._call(keys, tensors, lead, {}, lengths, finals, deterministic)
+    return made._call(keys, tensors, lead, {}, (batch, length, sizes, offsets, reverse), finals, deterministic, rows)
 
 
 # By hand, and not as torch.library.custom_op does it, which costs a call 25 µs more.
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 _LIBRARY = torch.library.Library("cellc", "DEF")
-_LENGTHS = "int function, str names, bool finals, bool reverse, Tensor? offsets, SymInt? length"
+_TOLD = (
+    "int function, str names, bool finals, bool reverse, Tensor? offsets, SymInt? length, SymInt? batch=None, "
+    "str? write=None"
+)
 _ARGUMENTS = {
-    "forward": f"(Tensor[] tensors, {_LENGTHS}) -> Tensor[]",
-    "plain_forward": f"(Tensor[] tensors, {_LENGTHS}) -> Tensor[]",
-    "backward": f"(Tensor[] tensors, Tensor[] states, Tensor?[] cotangents, bool[] needed, {_LENGTHS}) -> Tensor[]",
+    "forward": f"(Tensor[] tensors, {_TOLD}) -> Tensor[]",
+    "plain_forward": f"(Tensor[] tensors, {_TOLD}) -> Tensor[]",
+    "backward": f"(Tensor[] tensors, Tensor[] states, Tensor?[] cotangents, bool[] needed, {_TOLD}) -> Tensor[]",
 }
 
 
@@ -69,8 +82,10 @@ def _forward(
     reverse: bool,
     offsets: Optional[Tensor],
     length: Optional[int],
+    batch: Optional[int] = None,
+    write: Optional[str] = None,
 ) -> List[Tensor]:
-    call = _call(tensors, function, names, finals, reverse, offsets, length)
+    call = _call(tensors, function, names, finals, reverse, offsets, length, batch, write)
     return list(call.forward(tuple(tensors)))
 
 
@@ -85,8 +100,10 @@ def _backward(
     reverse: bool,
     offsets: Optional[Tensor],
     length: Optional[int],
+    batch: Optional[int] = None,
+    write: Optional[str] = None,
 ) -> List[Tensor]:
-    call = _call(tensors, function, names, finals, reverse, offsets, length)
+    call = _call(tensors, function, names, finals, reverse, offsets, length, batch, write)
     return [g for g in call.backward((*tensors, *states), tuple(cotangents), tuple(needed)) if g is not None]
 
 
@@ -123,11 +140,14 @@ if not operator_library.LOADED:
 class _Shapes:
     """The shapes of results, from those of tensors that may be symbols."""
 
-    def __init__(self, function: Any, names: Sequence[str], tensors: Sequence[Tensor], packed: Any, length: Any):
+    def __init__(
+        self, function: Any, names: Sequence[str], tensors: Sequence[Tensor], packed: Any, length: Any, batch: Any
+    ):
         cell = function.cell
         self.axes = {axis: length for axis, length in cell.axes.items() if length is not None}
         self.axes.update(function.sizes)
-        self.batch: list[Any] = []
+        self.lags = cell.lags
+        self.batch: list[Any] = [] if batch is None else [batch]
         self.steps: list[Any] = [] if length is None else [length]
         if packed is not None:
             self.batch = [packed.shape[0] - 1]
@@ -142,15 +162,25 @@ class _Shapes:
                 self.steps = leading[-1:]
                 if len(leading) == 2 and not self.batch:
                     self.batch = leading[:1]
-            elif len(leading) == (2 if before == "history" else 1) and not self.batch:
+            elif len(leading) == (2 if before == "history" else 1) and before != "once" and not self.batch:
                 self.batch = leading[:1]
         self.packed = packed is not None
 
-    def of(self, axes: Sequence[str], rows: bool) -> list[Any]:
-        lengths = [self.axes[axis] for axis in axes]
-        if rows:
-            return ([] if self.packed else self.batch) + self.steps + lengths
-        return self.batch + lengths
+    def of_rows(self, axes: Sequence[str]) -> list[Any]:
+        return ([] if self.packed else self.batch) + self.steps + [self.axes[axis] for axis in axes]
+
+    def of_final(self, axes: Sequence[str]) -> list[Any]:
+        return self.batch + [self.axes[axis] for axis in axes]
+
+    def of_final_history(self, name: str, axes: Sequence[str]) -> list[Any]:
+        """The compiler says how many steps there are as a formula in the lengths of axes: 3, d - 1, max(3, d + 1)."""
+        lag = self.lags[name]
+        steps = lag if isinstance(lag, int) else eval(lag, {"__builtins__": {}, "max": _most, **self.axes})
+        return self.batch + [steps] + [self.axes[axis] for axis in axes]
+
+
+def _most(*lengths: Any) -> Any:
+    return reduce(torch.sym_max, lengths)
 
 
 def _declared(cell: Any, name: str) -> tuple[Sequence[str], str]:
@@ -165,61 +195,69 @@ def _declared(cell: Any, name: str) -> tuple[Sequence[str], str]:
 
 @torch.library.register_fake("cellc::forward", lib=_LIBRARY)
 @torch.library.register_fake("cellc::plain_forward", lib=_LIBRARY)
-def _(tensors, function, names, finals, reverse, offsets, length):  # type: ignore[no-untyped-def]
+def _(tensors, function, names, finals, reverse, offsets, length, batch=None, write=None):  # type: ignore[no-untyped-def]
     made = function_of_graph(function)
     cell = made.cell
     keys = names.split(",")
-    shapes = _Shapes(made, keys, tensors, offsets, length)
+    shapes = _Shapes(made, keys, tensors, offsets, length, batch)
     like = next((t for key, t in zip(keys, tensors) if key in cell.inputs), tensors[0])
     dtype = like.dtype if cell._dtype is None else DTYPES[cell._dtype]
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    results = [
-        like.new_empty(shapes.of(axes, True), dtype=dtype)
-        for axes in (*cell.states.values(), *cell.outs.values())
-    ]
-    if finals:
-        results += [like.new_empty(shapes.of(cell.states[state], False), dtype=wide) for state in cell.states]
+    axes = {**cell.states, **cell.outs}
+    results = [like.new_empty(shapes.of_rows(axes[row]), dtype=dtype) for row in _rows(function, write)]
+    for key in cell._finals._fields if finals else ():
+        if key in cell.states:
+            results.append(like.new_empty(shapes.of_final(cell.states[key]), dtype=wide))
+            continue
+        of_input = key.removesuffix("_lag") in cell.inputs  # which is kept as inputs are
+        shape = shapes.of_final_history(key, cell.histories[key])
+        results.append(like.new_empty(shape, dtype=dtype if of_input else wide))
     return results
 
 
 @torch.library.register_fake("cellc::backward", lib=_LIBRARY)
-def _(tensors, states, cotangents, needed, function, names, finals, reverse, offsets, length):  # type: ignore
+def _(tensors, states, cotangents, needed, *told):  # type: ignore[no-untyped-def]
     return [torch.empty_like(t, memory_format=torch.contiguous_format) for t, need in zip(tensors, needed) if need]
 
 
 class _Differentiable(torch.autograd.Function):
+    """Makes all states, as gradients need them, and gives those results that are asked for."""
+
     @staticmethod
     def forward(ctx: Any, told: tuple[Any, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
-        results = torch.ops.cellc.plain_forward(tensors, *told)
-        function, names, finals, reverse, offsets, length = told
-        ctx.told = (function, names, finals, reverse, length)
+        function, names, finals, reverse, offsets, length, batch, write = told
+        made, asked = function_of_graph(function), _rows(function, write)
+        kept = made.states + tuple(row for row in asked if row in made.cell.outs)
+        results = torch.ops.cellc.plain_forward(tensors, *told[:-1], None if write is None else ",".join(kept))
+        states, last = results[: len(made.states)], results[len(kept) :]
+        results = (*(results[kept.index(row)] for row in asked), *last)
+        ctx.told = (function, names, finals, reverse, length, batch, write)
         ctx.count = len(tensors)
-        ctx.states = len(function_of_graph(function).states)
+        ctx.states = len(states)
         ctx.packed = offsets is not None
-        ctx.save_for_backward(*tensors, *results[: ctx.states], *([offsets] if ctx.packed else []))
+        ctx.save_for_backward(*tensors, *states, *([offsets] if ctx.packed else []))
         ctx.set_materialize_grads(False)
-        return tuple(results)
+        if finals:
+            ctx.mark_non_differentiable(*(last[i] for i in unknown_finals(made.cell._first)))
+        return results
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Optional[Tensor]) -> Any:
-        function, names, finals, reverse, length = ctx.told
+        function, names, finals, reverse, length, batch, write = ctx.told
         saved = ctx.saved_tensors
         tensors, states = saved[: ctx.count], saved[ctx.count : ctx.count + ctx.states]
         offsets = saved[-1] if ctx.packed else None
+        told = (function, names, finals, reverse, offsets, length, batch, write)
         if torch.is_grad_enabled():  # of somebody who differentiates the gradient: cellc::backward has no formula of its own
-            call = _call(tensors, function, names, finals, reverse, offsets, length)
-            return _Gradients.apply(call, ctx.needs_input_grad, *tensors, *states, *cotangents)
+            return _Gradients.apply(_call(tensors, *told), ctx.needs_input_grad, *tensors, *states, *cotangents)
         needed = list(ctx.needs_input_grad[1:])
-        found = iter(
-            torch.ops.cellc.backward(
-                tensors, states, cotangents, needed, function, names, finals, reverse, offsets, length
-            )
-        )
+        found = iter(torch.ops.cellc.backward(tensors, states, cotangents, needed, *told))
         return None, *(next(found) if need else None for need in needed)
 
 
 def _differentiable(tensors: Sequence[Tensor], *told: Any) -> Sequence[Tensor]:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        told += (None,) * (8 - len(told))  # what has defaults may be left out
         return list(_Differentiable.apply(told, *tensors))
     return torch.ops.cellc.plain_forward(tensors, *told)
 

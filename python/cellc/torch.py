@@ -52,6 +52,12 @@ def function_of_graph(number: int) -> Function:
     return found
 
 
+def unknown_finals(kernel: Any) -> tuple[int, ...]:
+    """Those that have no cotangents, as they are copies of what was given."""
+    known = [key for key, role in kernel.derivatives(1, 1) if role >= 5]
+    return tuple(i for i, key in enumerate(kernel.finals) if key not in known)
+
+
 def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Function:
     """A function of tensors. source: a Cell; or what cellc.compile takes, with its options."""
     if not isinstance(source, Cell):
@@ -107,10 +113,7 @@ class Call:
         self.constants = constants
         self.lengths = lengths
         self.finals = finals
-        self.unknown: tuple[int, ...] = ()  # results that have no cotangents: some finals are copies of what was given
-        if finals:
-            known = [key for key, role in kernel.derivatives(1, 1) if role >= 5]
-            self.unknown = tuple(len(self.rows) + i for i, key in enumerate(kernel.finals) if key not in known)
+        self.unknown = tuple(len(self.rows) + i for i in unknown_finals(kernel)) if finals else ()
         self.run: Any = None
         self.was_run = False
 
@@ -288,8 +291,7 @@ class Function:
     ) -> Any:
         """Runs the cell over whole sequences of tensors; shapes, names and errors are those of ``Cell``.
 
-        What ``write`` does not name is not made, but that gradients need all states, and graphs of torch.compile make
-        everything.
+        What ``write`` does not name is not made, but that gradients need all states.
 
         Returns Results of tensors; with return_final, (Results, Finals). Numbers stand for tensors, too.
         """
@@ -346,8 +348,6 @@ class Function:
         wanted: Any,
     ) -> Any:
         """The same as an operator of torch, which torch.compile puts into its graph."""
-        if batch is not None or self.cell.histories and return_final:
-            raise NotImplementedError("torch.compile: batch=, and finals of cells that read at a lag, are not traced")
         if sizes is not None:  # what the function does not know yet, each number has a function of its own
             for axis, size in sizes.items():
                 if self.sizes.get(axis, size) != size:
@@ -363,11 +363,14 @@ class Function:
         if not self.repairs and torch.is_grad_enabled() and any(t.requires_grad and not t.is_cuda for t in given):
             raise NotImplementedError("torch.compile: gradients of a cell with repair=False, which only an eager run watches")
         number = self.number + 1 if torch.are_deterministic_algorithms_enabled() else self.number
-        results = torch.ops.cellc.forward(given, number, ",".join(names), return_final, reverse, offsets, length)
-        count = len(self.rows)
-        rows = self._plain_results(*results[:count])
+        write = None if wanted is None else ",".join(wanted)
+        results = torch.ops.cellc.forward(
+            given, number, ",".join(names), return_final, reverse, offsets, length, batch, write
+        )
+        kind, count = self._plain_results, len(self.rows)
         if wanted is not None:
-            rows = namedtuple("Results", wanted, rename=True)(*(rows[self.rows.index(name)] for name in wanted))
+            kind, count = namedtuple("Results", wanted, rename=True), len(wanted)
+        rows = kind(*results[:count])
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
 
     def _under_autocast(self, named: dict[str, Any]) -> dict[str, Any]:

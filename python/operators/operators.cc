@@ -143,26 +143,36 @@ struct Lengths {
         finals(stable::to<bool>(stack[2])),
         reverse(stable::to<bool>(stack[3])),
         offsets(stable::to<StableIValue*>(stack[4])),
-        length(stable::to<StableIValue*>(stack[5])) {}
+        length(stable::to<StableIValue*>(stack[5])),
+        batch(stable::to<StableIValue*>(stack[6])),
+        write(stable::to<StableIValue*>(stack[7])) {}
 
   void fill(OperatorCall& call) const {
     call.function = function;
     TORCH_ERROR_CODE_CHECK(torch_string_c_str(names, &call.names));
     TORCH_ERROR_CODE_CHECK(torch_string_length(names, &call.names_length));
     call.length = length ? stable::to<std::int64_t>(*length) : -1;
+    call.batch = batch ? stable::to<std::int64_t>(*batch) : -1;
+    if (write) {
+      const auto rows = stable::to<StringHandle>(*write);
+      TORCH_ERROR_CODE_CHECK(torch_string_c_str(rows, &call.write));
+      TORCH_ERROR_CODE_CHECK(torch_string_length(rows, &call.write_length));
+    }
     call.finals = finals;
     call.reverse = reverse;
   }
   void take() const {
     torch_delete_string(names);
+    if (write) torch_delete_string(stable::to<StringHandle>(*write));
+    delete write;
+    delete batch;
     delete length;  // offsets are never taken: calls that have some are made in Python
   }
 
-  static constexpr int kCount = 6;
   const std::int64_t function;
   const StringHandle names;
   const bool finals, reverse;
-  StableIValue *const offsets, *const length;
+  StableIValue *const offsets, *const length, *const batch, *const write;
 };
 
 void take(StableIValue list, const std::vector<StableIValue>& tensors) {

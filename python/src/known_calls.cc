@@ -1,7 +1,6 @@
 #include "known_calls.h"
 
 #include <algorithm>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -16,11 +15,13 @@ Calls& calls() {
   return *calls;
 }
 
-std::string key_of(std::int64_t function, std::string_view names, bool finals, bool reverse, std::int64_t length) {
-  std::string key(names);
-  key.append(reinterpret_cast<const char*>(&function), sizeof function);
-  key.append(reinterpret_cast<const char*>(&length), sizeof length);
-  key.append({finals ? 'f' : '-', reverse ? 'r' : '-'});
+std::string key_of(const OperatorCall& asked) {
+  std::string key(asked.names, asked.names_length);
+  key += asked.write ? '>' : '*';
+  if (asked.write) key.append(asked.write, asked.write_length);
+  for (const std::int64_t number : {asked.function, asked.length, asked.batch})
+    key.append(reinterpret_cast<const char*>(&number), sizeof number);
+  key.append({asked.finals ? 'f' : '-', asked.reverse ? 'r' : '-'});
   return key;
 }
 
@@ -31,8 +32,7 @@ bool repeat(const OperatorCall* asked, const OperatorResults* results) {
   if (!Py_IsInitialized()) return false;
   const nb::gil_scoped_acquire mine;
   try {
-    const auto found = calls().find(
-        key_of(asked->function, {asked->names, asked->names_length}, asked->finals, asked->reverse, asked->length));
+    const auto found = calls().find(key_of(*asked));
     if (found == calls().end()) return false;
     const std::vector<nb::object> known = found->second;  // others may change the table while this one runs
     for (const nb::object& call : known) {
@@ -49,9 +49,20 @@ const char* take_error() { return std::exchange(failed, false) ? last_error.c_st
 }  // namespace
 
 void know_call(std::int64_t function, const std::string& names, bool finals, bool reverse,
-               std::optional<std::int64_t> length, nb::object call) {
+               std::optional<std::int64_t> length, std::optional<std::int64_t> batch,
+               const std::optional<std::string>& write, nb::object call) {
   constexpr std::size_t kMost = 256, kMostAlike = 8;  // of lengths that are told, there may be many
-  const std::string key = key_of(function, names, finals, reverse, length.value_or(-1));
+  OperatorCall asked = {};
+  asked.function = function;
+  asked.names = names.data();
+  asked.names_length = names.size();
+  asked.length = length.value_or(-1);
+  asked.batch = batch.value_or(-1);
+  asked.write = write ? write->data() : nullptr;
+  asked.write_length = write ? write->size() : 0;
+  asked.finals = finals;
+  asked.reverse = reverse;
+  const std::string key = key_of(asked);
   if (calls().size() >= kMost && !calls().count(key)) calls().clear();
   std::vector<nb::object>& known = calls()[key];
   if (std::none_of(known.begin(), known.end(), [&](const nb::object& one) { return one.is(call); }))

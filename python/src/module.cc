@@ -146,7 +146,8 @@ NB_MODULE(_core, module) {
     torch_types() = {tensor, parameter, dtypes, empty_like, TensorExchange(tensor), TensorFactory::of_process()};
   });
   module.def("sort_tensors", &sort_tensors);
-  module.def("know_call", &know_call, "function"_a, "names"_a, "finals"_a, "reverse"_a, "length"_a.none(), "call"_a);
+  module.def("know_call", &know_call, "function"_a, "names"_a, "finals"_a, "reverse"_a, "length"_a.none(),
+             "batch"_a.none(), "write"_a.none(), "call"_a);
   module.def("keep_operator_error", &keep_operator_error);
   module.def("operator_table", [] { return reinterpret_cast<std::uintptr_t>(&operator_table()); });
   nb::class_<Kernel>(module, "Kernel")

@@ -10,7 +10,9 @@ struct OperatorCall {
   std::int64_t function;  ///< its number
   const char* names;
   std::size_t names_length;
-  std::int64_t length;  ///< that no tensor says; -1: none
+  std::int64_t length, batch;  ///< that no tensor says; -1: none
+  const char* write;           ///< names of the states and outs that are made; null: all
+  std::size_t write_length;
   bool backward, finals, reverse;
   std::uint64_t wanted;      ///< backward: of which of the named tensors there are to be gradients, a bit each
   std::uint64_t cotangents;  ///< that are given, a bit each
@@ -31,6 +33,6 @@ struct OperatorTable {
   /// What went wrong in the calling thread's last call in Python; null: nothing did, or it was taken.
   const char* (*take_error)();
 };
-inline constexpr int kOperatorTableVersion = 1;
+inline constexpr int kOperatorTableVersion = 2;
 
 }  // namespace cellc::python

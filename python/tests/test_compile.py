@@ -148,12 +148,77 @@ def test_gradients_that_nobody_watches():
         torch.compile(lambda x: f(x=x, h=start).h.sum(), backend="aot_eager", fullgraph=True)(x.detach())
 
 
-def test_some_results():
-    text = "cell c[d] { state s[d]\n input x[d]\n s' = 0.5*s + x\n out y = 2*s'\n out z = s'*s' }"
-    f = cellc.torch.function(text, cache=False)
-    compiled = torch.compile(lambda x: f(x=x, write=["z", "y"]), backend="aot_eager", fullgraph=True)
-    x = torch.randn(2, 7, 3, requires_grad=True)
-    found, expected = compiled(x), f(x=x, write=["z", "y"])
-    assert found._fields == expected._fields == ("y", "z")
-    torch.testing.assert_close(found.z, expected.z)
-    torch.testing.assert_close(*(torch.autograd.grad(results.z.sum(), x) for results in (found, expected)))
+LAGS = {
+    "of a state": EXAMPLES / "34_narx3.cell",
+    "of inputs": EXAMPLES / "x16_biquad1.cell",
+    "of a length": "cell far[d, n] { state h[d]\n input x[d]\n param k[n] in (0, 0.3)\n"
+    " h' = 0.5*h + sum[n](k*lag[n](x)) }",
+}
+
+
+@pytest.fixture(scope="module", params=list(LAGS))
+def lagging(request):
+    return cellc.torch.function(LAGS[request.param], cache=False)
+
+
+def test_lags(lagging):
+    """Histories are results and arguments, with gradients, of graphs that know no length."""
+
+    def run(given, more):
+        y, final = lagging(given, return_final=True)
+        again, last = lagging({**more, **final._asdict()}, return_final=True)
+        return again[0].sin().sum() + sum(f.cos().sum() for f in last), last
+
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(run, backend=counter, fullgraph=True, dynamic=True)
+    frames = []
+    for batch, length in ((2, 5), (3, 8), (5, 2)):
+        given = tensors_for(lagging, batch, length)
+        more = {n: t.detach().flip(1).requires_grad_() if n in lagging.cell.inputs else t for n, t in given.items()}
+        leaves = [*given.values(), *(more[name] for name in lagging.cell.inputs)]
+        (found, last), (expected, finals) = compiled(given, more), run(given, more)
+        torch.testing.assert_close(found, expected)
+        assert last._fields == finals._fields
+        frames.append(counter.frame_count)
+        for a, b in zip(last, finals):
+            assert a.shape == b.shape and a.dtype == b.dtype
+        for a, b in zip(torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves)):
+            torch.testing.assert_close(a, b)
+    assert len(set(frames)) == 1  # all of them at the first call, which torch makes twice where numbers are tensors
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_opcheck_of_lags(lagging, dtype):
+    given = {name: t.detach().to(dtype) for name, t in tensors_for(lagging).items()}
+    for grad in (False, True):
+        given = {n: t.detach().requires_grad_(grad and dtype == torch.float64) for n, t in given.items()}
+        torch.library.opcheck(
+            torch.ops.cellc.forward.default,
+            (list(given.values()), lagging.number, ",".join(given), True, False, None, None),
+        )
+
+
+def test_a_module_that_lags():
+    torch.manual_seed(0)
+    rnn = Recurrence(LAGS["of a state"], 6, d=4, num_layers=2, options={"cache": False})
+    compiled = torch.compile(rnn, backend="aot_eager", fullgraph=True)
+    x = torch.randn(3, 7, 6)
+    (y, finals), (expected, last) = compiled(x), rnn(x)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(finals[1].y_lag, last[1].y_lag)
+    torch.testing.assert_close(compiled(x, finals)[0], rnn(x, last)[0])
+
+
+def test_a_batch_that_is_told():
+    free = cellc.torch.function("cell free[d] {\n state h[d] = 1\n param k[d]\n h' = k*h\n}", cache=False)
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    run = lambda k, batch: free(k=k, length=4, batch=batch, return_final=True)  # noqa: E731
+    compiled = torch.compile(run, backend=counter, fullgraph=True, dynamic=True)
+    k = torch.tensor([0.5, 2.0], requires_grad=True)
+    for batch in (2, 3, 5):
+        (y, final), (expected, last) = compiled(k, batch), run(k, batch)
+        assert y.h.shape == (batch, 4, 2) and torch.equal(y.h, expected.h) and torch.equal(final.h, last.h)
+        pair = [torch.autograd.grad(h.sum(), k)[0] for h in (y.h, expected.h)]
+        torch.testing.assert_close(*pair)
+    assert counter.frame_count == 1

@@ -1,6 +1,6 @@
 """The operators by themselves: as eager calls are, and repeated without Python where the library of operators does it.
 
-These tests and those of test_compile run for both registrations, by the library and from Python.
+These tests and those of test_compile and test_write run for both registrations, by the library and from Python.
 """
 
 import os
@@ -134,6 +134,11 @@ def test_lengths_that_are_told(python_calls):
             (h,) = ops.forward([k], *told(free, ["k"], length=length))
             assert torch.equal(h, k ** torch.arange(1, length + 1)[:, None])
     assert len(python_calls) == (2 if operator_library.LOADED else 4)
+    for _ in range(2):
+        for batch in (3, 4):
+            (h,) = ops.forward([k], *told(free, ["k"], length=2), batch)
+            assert torch.equal(h, (k ** torch.arange(1, 3)[:, None]).expand(batch, 2, 2))
+    assert len(python_calls) == (4 if operator_library.LOADED else 8)
 
 
 @pytest.mark.parametrize("tensors", ["no rows", "no steps"])
@@ -276,7 +281,7 @@ def test_the_other_registration():
     here = pathlib.Path(__file__).parent
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
-        + [str(here / name) for name in ("test_compile.py", "test_operators.py")],
+        + [str(here / name) for name in ("test_compile.py", "test_operators.py", "test_write.py")],
         env={**os.environ, "CELLC_TORCH_OPERATORS": "python"},
         capture_output=True,
         text=True,

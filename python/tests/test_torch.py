@@ -436,64 +436,6 @@ def test_functions_of_runs_are_given_back(gru):
     assert seen() is None
 
 
-STORE = """
-cell store[v, k] {
-  state S[v,k], n[k]
-  input q[k], x[v]
-  param a[k] in (0, 1)
-  S' = a*S + x*q
-  n' = a*n + q
-  out y = S'@q
-  out z = n'*q
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def store():
-    return cellc.torch.function(STORE, cache=False)
-
-
-@pytest.mark.parametrize("length", [5, 700])
-def test_what_is_not_wanted_is_not_made(store, length, monkeypatch):
-    given = tensors_for(store, length=length, grad=False)
-    expected, made = store(given), []
-    empty = cellc.tensors.TensorMaker.empty
-    monkeypatch.setattr(
-        cellc.tensors.TensorMaker, "empty", lambda maker, shape, dtype: made.append(shape) or empty(maker, shape, dtype)
-    )
-    for again in range(3):  # what is like an earlier call is made in another way
-        made.clear()
-        y, last = store(given, return_final=True, write=["y"])
-        assert y._fields == ("y",) and last._fields == ("S", "n")
-        assert torch.equal(y.y, expected.y) and torch.equal(last.S, expected.S[:, -1])
-        assert again or made == [(2, length, 3), (2, 3, 3), (2, 3)]
-        some = store(given, write=("z", "S"))
-        assert some._fields == ("S", "z") and torch.equal(some.S, expected.S) and torch.equal(some.z, expected.z)
-        assert torch.equal(store(given).n, expected.n)
-
-
-def test_gradients_of_what_is_wanted(store):
-    given = tensors_for(store)
-
-    def gradients(name, **write):
-        y, last = store(given, return_final=True, **write)
-        return torch.autograd.grad(y[name].sin().sum() + last.S.sum(), list(given.values()))
-
-    for _ in range(3):  # the same number of cotangents, of other results
-        for name in ("y", "z", "n"):
-            for found, expected in zip(gradients(name, write=name), gradients(name)):
-                torch.testing.assert_close(found, expected)
-    few = lambda q: store({**given, "q": q}, write="z").z  # noqa: E731
-    torch.autograd.gradcheck(few, given["q"], check_forward_ad=True)
-    torch.autograd.gradgradcheck(few, given["q"])
-
-
-def test_wrong_names_of_results(store):
-    with pytest.raises(cellc.ArgumentError, match="write: there is no state or out 'g'"):
-        store(tensors_for(store, grad=False), write=["g"])
-
-
 def test_functions_go_with_their_names():
     """And with them their kernels. A trial of many sizes makes a module for each."""
     module = cellc.nn.Recurrence(EXAMPLES / "01_para_gru.cell", 2, d=3, num_layers=2)
