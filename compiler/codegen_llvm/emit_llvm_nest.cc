@@ -26,7 +26,9 @@ void KernelEmitter::nest(const Nest& nest) {
   const bool one =
       options_.sequences > 1 && nest.is_reduction() &&
       std::none_of(nest.loads.begin(), nest.loads.end(), [](const Access& a) { return a.lag_axis != kNoAxis; });
-  together_ = one ? options_.sequences : 1;
+  // Of nests with many sums two at a time: 16 accumulators do not fit into as many registers.
+  const int most = options_.vector_bits < 512 && nest.nodes.size() > 2 ? 2 : options_.sequences;
+  together_ = one ? std::min(most, options_.sequences) : 1;
   for (sequence_ = 0; sequence_ < options_.sequences; sequence_ += together_) {
     if (nest.is_reduction()) {
       reduction_nest(nest);
@@ -219,7 +221,7 @@ void KernelEmitter::keep_scalars(const Nest& nest) {
 
 /// Several rows side by side share what they read in common, and their sums are independent chains. So do sequences,
 /// which share the params. Together about eight accumulators: more would not fit beside the operands in 16 registers;
-/// of sequences together, which load less for each, 24 where vectors of 512 bits have 32.
+/// of sequences together, which load less for each, 24 where vectors of 512 bits have 32 (docs/notes/strategies.md).
 void KernelEmitter::choose_block(const Nest& nest, bool lanes_bound) {
   blocks_ = 1;
   block_axis_ = kNoAxis;
