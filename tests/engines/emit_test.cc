@@ -1,5 +1,6 @@
 // The emitted code against the f64 reference, where loops, chunks and threads have their edges.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdio>
@@ -9,7 +10,6 @@
 #include "compiler/analysis/structure.h"
 #include "compiler/front_end.h"
 #include "compiler/plan/plan.h"
-#include "gtest/gtest.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/cpu/products.h"
 #include "runtime/data/bind.h"

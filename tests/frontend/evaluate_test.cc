@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "compiler/graph/verify.h"
 #include "tests/oracle/functions.h"

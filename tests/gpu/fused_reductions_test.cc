@@ -181,7 +181,6 @@ TEST(FusedReductionsOfASolver, OutliveARunWithoutMemory) {
   std::map<int, int> ways;
   for (std::int64_t memory = 1'200'000; memory < 1'700'000; memory += 12'500) {
     EmulatorOptions small;
-    small.optimisation = 0;
     small.memory_bytes = memory;
     const std::unique_ptr<Emulator> gpu = open_emulator(small);
     CudaSolver solver(*gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);

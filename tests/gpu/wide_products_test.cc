@@ -226,7 +226,7 @@ TEST(WideProducts, AreOfTensorCoresAlone) {
 /// A matrix is made ready once a run, whatever its windows are, and in the next run again.
 TEST(WideProducts, PrepareTheMatrixOnceARun) {
   const AnalysedCell l = analyse_text(SourceText("test.cell", kProducts));
-  Device device = open_device();
+  Device device = open_device(4, 1);  // tiles of 64 rows, in which kernels run longer than they compile
   if (!has_them(device)) GTEST_SKIP() << "kernels for sm_90a alone";
   Counting gpu(*device.gpu);
   Binding binding = bound(l, Dtype::F32, 5, 7);

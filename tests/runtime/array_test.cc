@@ -1,10 +1,11 @@
 #include "runtime/data/array.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-#include "gtest/gtest.h"
+#include <stdexcept>
 
 namespace cellc {
 namespace {
