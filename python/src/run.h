@@ -14,7 +14,7 @@ struct RunRequest {
   nb::object maker;  ///< of arrays
   AskedSizes sizes;
   std::optional<std::uintptr_t> stream;  ///< of a GPU; nothing: arrays are of the host
-  nb::tuple names, tensors;  ///< also read: one tensor for each name, and behind them what the direction says
+  nb::tuple names{}, tensors{};  ///< also read: one tensor for each name, and behind them what the direction says
 };
 
 /// (states and outs that are wanted, finals, report): tuples, and None for a report that was not asked for. `wanted`:

@@ -149,6 +149,18 @@ TEST_F(HostArraysOfAGpu, AreRefusedByName) {
   refused(call, CELLC_WRONG_INPUT, "array x: its address");
 }
 
+TEST_F(HostArraysOfAGpu, AreNotRelaxed) {
+  const std::string text = "cell c[d] { state h[d]\n input x[d]\n param U[d,d]\n h' = tanh(U@h + x) }";
+  cellc_kernel* kernel = kernel_of(text, CELLC_F64, "relaxation");
+  const std::int64_t lengths[] = {3};
+  const cellc_shape shape = shape_of(lengths, 2, 6);
+  RequestedCall call(kernel, CELLC_FORWARD, shape);
+  set_on_host(call);
+  EXPECT_EQ(call.run(), CELLC_WRONG_USAGE);
+  EXPECT_EQ(cellc_last_error_kind(), CELLC_ERROR_SOLVER);
+  EXPECT_NE(std::string(cellc_last_error()).find("relax by `cellc run`"), std::string::npos) << cellc_last_error();
+}
+
 TEST_F(HostArraysOfAGpu, TakeMemoryOfTheCardOnceThatTrimFrees) {
   cellc_kernel* kernel = mixed();
   const cellc_shape shape = shape_of(kLengths, kB, kT);
