@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "capi/fetched_arrays.h"
 #include "capi/report.h"
 #include "capi/views.h"
 #include "runtime/cuda/call/queued_call.h"
@@ -66,7 +67,7 @@ RequestsBySequence::RequestsBySequence(CompiledCell& kernel, const Shape& shape,
       if (field.written && overlaps_itself(v.lengths, v.strides))
         throw RequestError(fmt::format("array {}: is written, and overlaps itself", field.name));
     }
-    if (view.data && kernel.on_gpu) check_on_device(kernel.on_gpu->gpu(), field.name, view, v);
+    if (view.data && kernel.on_gpu && !request.on_host) check_on_device(kernel.on_gpu->gpu(), field.name, view, v);
     if (v.by_sequence) v.lengths.erase(v.lengths.begin());
     viewed_.push_back(std::move(v));
   }
@@ -119,16 +120,14 @@ std::int64_t RequestsBySequence::shapes() const {
 void RequestsBySequence::check_status(CompiledCell& kernel) {
   request_.forward_status = nullptr;
   const bool forward = all_.direction == CELLC_FORWARD;
-  if (!kernel.on_gpu) return forward ? void() : check_converged(all_.forward_status, shape_);
+  if (!kernel.on_gpu || all_.on_host) return forward ? void() : check_converged(all_.forward_status, shape_);
   Gpu& gpu = kernel.on_gpu->gpu();
   check_place(gpu, "status", std::bit_cast<GpuAddress>(forward ? all_.status : all_.forward_status), shape_.sequences,
               4);
   if (forward || !all_.forward_status) return;
   const GpuStream stream = all_.on_stream ? std::bit_cast<GpuStream>(all_.stream) : 0;
   if (!all_.report || gpu.capturing(stream) || shape_.sequences == 0) return;
-  std::vector<std::int32_t> found(static_cast<std::size_t>(shape_.sequences));
-  gpu.copy_out(found.data(), std::bit_cast<GpuAddress>(all_.forward_status), found.size() * 4, stream);
-  check_converged(found.data(), shape_);
+  check_converged(fetched_status(gpu, all_.forward_status, shape_, stream).data(), shape_);
 }
 
 const cellc_request& RequestsBySequence::of(std::int64_t s) {

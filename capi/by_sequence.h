@@ -11,7 +11,7 @@ bool has_params_by_sequence(const DirectedCall& call, const cellc_request& reque
 class RequestsBySequence {
  public:
   /// All must outlive it. Throws RequestError where an array is not of the call's shape, or is written and overlaps
-  /// itself or has one for all sequences, or is not memory of the kernel's GPU.
+  /// itself or has one for all sequences, or is not memory of the kernel's GPU and not said to be of the host.
   RequestsBySequence(CompiledCell& kernel, const Shape& shape, const cellc_request& request);
   /// Whether all arrays are there that any of the sequences needs: the first may have no steps. Otherwise the thread's
   /// last error says which is not.

@@ -424,7 +424,11 @@ CELLC_API cellc_status cellc_prepare_backward(cellc_kernel* kernel, const cellc_
 /* How the gradients of a backward call move in the direction of a tangent call of the same run, cotangents staying as
  * they are: the Hessian of sum(cotangents * results), times that direction. `backward` and `tangent` are the arrays of
  * those calls; into the gradients go their tangents, into the tangents of results what cellc_tangent writes. Gradients
- * of gradients are these two. On the CPU; every call derives and compiles anew, or takes code from the cache. */
+ * of gradients are these two. Every call derives anew; on the CPU it compiles anew, too, or takes code from the cache.
+ *
+ * On a GPU all arrays, and `forward_status`, are memory of that GPU. Recurrences run there; arrays pass through the
+ * host, which also adds up over steps. The call begins after what is queued on the legacy default stream, waits, and
+ * cannot be captured: work on a stream that does not block is to be waited for before. */
 CELLC_API cellc_status cellc_curvature(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
                                        int backward_count, const cellc_array* tangent, int tangent_count,
                                        const int32_t* forward_status);
@@ -432,9 +436,10 @@ CELLC_API cellc_status cellc_curvature(cellc_kernel* kernel, const cellc_shape* 
 /* On a GPU ------------------------------------------------------------------------------------- */
 
 /* A kernel of a GPU takes arrays in that GPU's memory, wherever they were allocated; lengths, offsets and reports
- * stay on the host. Work is queued on a stream, a CUstream or cudaStream_t of the device's primary context (the one
- * of the CUDA runtime and of PyTorch), and nobody waits for it unless a report is asked for. cellc_forward and
- * cellc_run queue it on the legacy default stream, which is null here.
+ * stay on the host. (A request may say that its arrays are of the host: cellc_apply.) Work is queued on a stream, a
+ * CUstream or cudaStream_t of the device's primary context (the one of the CUDA runtime and of PyTorch), and nobody
+ * waits for it unless a report is asked for. cellc_forward and cellc_run queue it on the legacy default stream, which
+ * is null here.
  *
  * `status`: null, or [sequences] on the GPU, written there: 0 converged, 1 not.
  *
@@ -537,6 +542,11 @@ typedef struct {
   void* stream;
   int32_t* status;                   /* of a forward call on a stream */
   const cellc_call_options* options; /* null: as the kernel */
+  /* Not 0: arrays and both statuses are memory of the host, of a kernel of a GPU, too. What is read is copied to the
+   * card before the call, and what is written back after it, on the stream; the call waits, and cannot be captured.
+   * `status` is then written without on_stream as well. Memory of the card for such arrays stays with the kernel
+   * (cellc_kernel_trim). Of a kernel of the CPU they are anyway: a program may be the same for both. */
+  int on_host;
 } cellc_request;
 
 CELLC_API void cellc_request_init_sized(cellc_request* request, size_t size);
@@ -556,8 +566,8 @@ CELLC_API cellc_status cellc_compile_request(cellc_kernel* kernel, const cellc_r
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
 /* cellc_run of a request, with a report and options where it has them: `direction` and `shape` are not read, as the
  * call has them. On a GPU the stream is that of the request, the legacy default stream where on_stream is 0, and a run
- * with options or params by sequence is one of cellc_apply, in workspaces of the kernel. What is wrong gives the
- * statuses of cellc_apply; `verify` without a report is CELLC_WRONG_USAGE.
+ * with options, params by sequence or on_host is one of cellc_apply, in workspaces of the kernel. What is wrong gives
+ * the statuses of cellc_apply; `verify` without a report is CELLC_WRONG_USAGE.
  *
  * Options are of this run alone. On a CPU it goes step by step on the calling thread where they say nothing else: a
  * tolerance changes nothing then, and `verify` compares what was written. With a solver or a plan, more threads,

@@ -185,7 +185,8 @@ class Call {
         shape_(other.shape_),
         views_(other.views_),
         places_(other.places_),
-        options_(other.options_) {
+        options_(other.options_),
+        on_host_(other.on_host_) {
     for (std::size_t i = 0; i < views_.size(); ++i)
       if (views_[i].lengths) point(i);
   }
@@ -197,6 +198,7 @@ class Call {
     std::swap(views_, other.views_);
     std::swap(places_, other.places_);
     std::swap(options_, other.options_);
+    std::swap(on_host_, other.on_host_);
     return *this;
   }
 
@@ -232,6 +234,12 @@ class Call {
     return *this;
   }
   const cellc_call_options* options() const { return options_ ? &*options_ : nullptr; }
+  /* Arrays and statuses are of the host, of a kernel of a GPU, too: copied there and back, and the call waits. */
+  Call& on_host(bool are = true) {
+    on_host_ = are;
+    return *this;
+  }
+  bool is_on_host() const { return on_host_; }
   /* `forward_status` as in cellc_backward. */
   Report run(std::span<const std::int32_t> forward_status = {}) {
     Report report;
@@ -278,6 +286,7 @@ class Call {
     request.arrays = views_.data();
     request.count = static_cast<int>(views_.size());
     request.options = options();
+    request.on_host = on_host_;
     return request;
   }
   struct Place {
@@ -318,6 +327,7 @@ class Call {
   std::vector<cellc_view> views_;
   std::vector<Place> places_; /* what the views point at */
   std::optional<cellc_call_options> options_;
+  bool on_host_ = false;
 };
 
 /* A forward or backward call for one shape, many times: cellc_prepare, cellc_prepare_backward and cellc_run. Any number
@@ -341,7 +351,9 @@ class PreparedCall {
   void trim() const { check(cellc_call_trim(get())); }
   /* On the arrays of a call of the same kernel and shape. */
   void run(const Call& arrays) const {
-    check(cellc_run_views(get(), arrays.views().data(), static_cast<int>(arrays.views().size())));
+    if (!arrays.is_on_host())
+      return check(cellc_run_views(get(), arrays.views().data(), static_cast<int>(arrays.views().size())));
+    apply(arrays, nullptr);
   }
   /* The same with the options of that call, and how it went. */
   Report run_reported(const Call& arrays) const {
@@ -350,17 +362,19 @@ class PreparedCall {
     return report;
   }
   /* Into a report of the caller's, as of a Call. */
-  void run(const Call& arrays, Report& report) const {
+  void run(const Call& arrays, Report& report) const { apply(arrays, &report); }
+
+ private:
+  void apply(const Call& arrays, Report* report) const {
     cellc_request request;
     cellc_request_init(&request);
     request.arrays = arrays.views().data();
     request.count = static_cast<int>(arrays.views().size());
-    request.report = &report;
-    request.options = arrays.options();
+    request.report = report;
+    request.options = report ? arrays.options() : nullptr;
+    request.on_host = arrays.is_on_host();
     check(cellc_apply_prepared(get(), &request));
   }
-
- private:
   struct Free {
     void operator()(cellc_call* call) const { cellc_call_free(call); }
   };

@@ -7,6 +7,7 @@
 
 #include "capi/call_settings.h"
 #include "capi/compile_ahead.h"
+#include "capi/fetched_arrays.h"
 #include "capi/gpu_call.h"
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
@@ -76,11 +77,13 @@ class DerivativeCall {
   /// Runs from now on go so, but for the tolerance.
   void go_by(const SolveOptions& solve) { solve_ = solve; }
 
-  /// How gradients move along the direction of a tangent call of the same run, which writes its own results too.
+  /// How gradients move along the direction of a tangent call of the same run, which writes its own results too. Of a
+  /// kernel of a GPU cells run there, and sums over steps are of the host.
   void curvature(const DerivativeCall& along) const {
     CompileOptions compile = kernel_.compile;
     compile.dtype = arithmetic_of(compile.dtype);
     const RunCell run_cell = [&](const CellGraph& cell, const Structure& structure, const BoundRun& bound) {
+      if (kernel_.on_gpu) return kernel_.on_gpu->run_on_host_arrays(cell, structure, bound, options().tolerance);
       SolveReport report;
       return Solver(cell, structure, compile).run(bound, options(), report);
     };
@@ -297,21 +300,29 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
   });
 }
 
-cellc_status curvature_on_cpu(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
-                              int backward_count, const cellc_array* tangent, int tangent_count,
-                              const std::int32_t* forward_status) {
-  if (kernel && kernel->open && kernel->body->on_gpu)
-    return failed(CELLC_WRONG_USAGE,
-                  "gradients of gradients are for the CPU: compile the cell for the device \"cpu\" besides");
+void curvature_on_gpu(const CheckedCall& b, const CheckedCall& t, const std::int32_t* forward_status) {
+  GpuKernel& gpu = *b.kernel.on_gpu;
+  if (gpu.gpu().capturing(0)) throw Misuse("gradients of gradients wait for the GPU, which a graph cannot capture");
+  FetchedArrays backward(b.kernel, gpu, b.call, b.shape, b.expected, b.arrays, forward_status),
+      tangent(t.kernel, gpu, t.call, t.shape, t.expected, t.arrays);
+  if (forward_status) check_converged(fetched_status(gpu.gpu(), forward_status, b.shape, 0).data(), b.shape);
+  const DerivativeCall along(t.kernel, t.call, t.shape, t.expected, tangent.arrays());
+  DerivativeCall(b.kernel, b.call, b.shape, b.expected, backward.arrays()).curvature(along);
+  backward.write_back();
+  tangent.write_back();
+}
+
+cellc_status curvature(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward, int backward_count,
+                       const cellc_array* tangent, int tangent_count, const std::int32_t* forward_status) {
   return differentiate(
       kernel, CallDirection::Backward, shape, backward, backward_count, nullptr, [&](const CheckedCall& b) {
-        check_converged(forward_status, b.shape);
-        const cellc_status status = differentiate(
-            kernel, CallDirection::Tangent, shape, tangent, tangent_count, nullptr, [&](const CheckedCall& t) {
-              const DerivativeCall along(t.kernel, t.call, t.shape, t.expected, t.arrays);
-              DerivativeCall(b.kernel, b.call, b.shape, b.expected, b.arrays).curvature(along);
-            });
-        return status;
+        if (!b.kernel.on_gpu) check_converged(forward_status, b.shape);
+        return differentiate(kernel, CallDirection::Tangent, shape, tangent, tangent_count, nullptr,
+                             [&](const CheckedCall& t) {
+                               if (b.kernel.on_gpu) return curvature_on_gpu(b, t, forward_status);
+                               const DerivativeCall along(t.kernel, t.call, t.shape, t.expected, t.arrays);
+                               DerivativeCall(b.kernel, b.call, b.shape, b.expected, b.arrays).curvature(along);
+                             });
       });
 }
 
@@ -333,11 +344,8 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
     if (const CallSettings* const settings = call_settings(); settings && settings->ahead)
       return pool->rehearse(places, 0);
     if (!report) return pool->run(places, on, 0, nullptr);
-    if (status && !gpu.gpu().capturing(on)) {
-      std::vector<std::int32_t> found(static_cast<std::size_t>(c.shape.sequences));
-      if (!found.empty()) gpu.gpu().copy_out(found.data(), status, found.size() * 4, on);
-      check_converged(found.data(), c.shape);
-    }
+    if (status && !gpu.gpu().capturing(on))
+      check_converged(fetched_status(gpu.gpu(), forward_status, c.shape, on).data(), c.shape);
     const Clock::time_point start = Clock::now();
     SolveReport solved;
     pool->run(places, on, 0, &solved);
@@ -388,7 +396,7 @@ cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const
 cellc_status cellc_curvature(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
                              int backward_count, const cellc_array* tangent, int tangent_count,
                              const int32_t* forward_status) {
-  return curvature_on_cpu(kernel, shape, backward, backward_count, tangent, tangent_count, forward_status);
+  return curvature(kernel, shape, backward, backward_count, tangent, tangent_count, forward_status);
 }
 
 cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,

@@ -13,6 +13,8 @@
 #include "runtime/cuda/call/tangent_call.h"
 #include "runtime/cuda/call/viewed_call.h"
 #include "runtime/cuda/device/gpu_driver.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/launch/view_copy.h"
 #include "runtime/data/errors.h"
 
 namespace cellc::capi {
@@ -87,7 +89,44 @@ std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const SolveOpt
   return kept(nullptr, shape, wish_of(solve), [&] { return make_pool(shape, solve); });
 }
 
+RunOutput GpuKernel::run_on_host_arrays(const CellGraph& cell, const Structure& structure, const BoundRun& run,
+                                        std::optional<double> tolerance) {
+  SolveOptions solve;
+  solve.tolerance = tolerance;
+  solve.check_scans = solve_.check_scans;
+  solve.products = tangent_products(solve_.products, dtype_);
+  CallGpu gpu(*gpu_, modules_);
+  CudaSolver solver(gpu, cell, structure, arithmetic_of(dtype_));
+  solver.repeat_bits();
+  SolveReport report;
+  return solver.run(run, solve, report);
+}
+
+void GpuKernel::write(GpuAddress to, const CallView& as, const Array& from) {
+  if (from.count() == 0) return;
+  const std::size_t bytes = static_cast<std::size_t>(from.count()) * size_of(from.dtype());
+  const std::vector<std::int64_t> dense = dense_strides(as.lengths);
+  if (as.strides == dense) {
+    gpu_->copy_in(to, from.data(), bytes, 0);
+    gpu_->synchronize(0);
+    return;
+  }
+  CallGpu gpu(*gpu_, modules_);
+  const GpuBuffer without_gaps(gpu, bytes);
+  gpu.copy_in(without_gaps.address(), from.data(), bytes, 0);
+  ViewCopies(gpu).copy({to, from.dtype(), as.strides}, {without_gaps.address(), from.dtype(), dense}, as.lengths, 0);
+  gpu.synchronize(0);
+}
+
+std::unique_ptr<GpuBuffer> GpuKernel::take_block(std::size_t bytes) {
+  auto block = blocks_.take([] { return std::make_unique<GpuBuffer>(); });
+  if (block->bytes() >= bytes && block->bytes() > 0) return block;
+  block.reset();  // before, not beside it
+  return std::make_unique<GpuBuffer>(*gpu_, std::max<std::size_t>(bytes, 256));
+}
+
 void GpuKernel::trim() {
+  blocks_.trim();
   std::list<std::shared_ptr<Kept>> gone;
   {
     const std::lock_guard lock(mutex_);

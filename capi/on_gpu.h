@@ -53,7 +53,16 @@ class GpuKernel {
                                  const SolveOptions& solve);
   std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan,
                                  const SolveOptions& solve);
-  /// Frees what is kept of shapes that nobody runs and no graph holds.
+  /// A run of a cell that was derived of the kernel's, from arrays of the host to arrays of the host. Derives nothing
+  /// and keeps nothing but code. Waits.
+  RunOutput run_on_host_arrays(const CellGraph& cell, const Structure& structure, const BoundRun& run,
+                               std::optional<double> tolerance);
+  /// Numbers without gaps of the host, into an array of the GPU that lies `as` says. Waits.
+  void write(GpuAddress to, const CallView& as, const Array& from);
+  /// Memory of the GPU of at least so many bytes, for arrays of one call; given back when nothing uses it.
+  std::unique_ptr<GpuBuffer> take_block(std::size_t bytes);
+  void give_block(std::unique_ptr<GpuBuffer> block) { blocks_.give(std::move(block)); }
+  /// Frees what is kept of shapes that nobody runs and no graph holds, and blocks that no call has.
   void trim();
 
  private:
@@ -91,6 +100,7 @@ class GpuKernel {
   const Dtype dtype_;
   const SolveOptions solve_;
   const std::shared_ptr<LoadedModules> modules_ = std::make_shared<LoadedModules>();
+  Pool<GpuBuffer> blocks_;
   std::mutex mutex_;
   std::list<std::shared_ptr<Kept>> shapes_;  ///< the latest first
 };

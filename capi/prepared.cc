@@ -212,7 +212,7 @@ cellc_status on_views(const PreparedCall& call, const cellc_view* arrays, int co
   } clear{};
   const CompiledCell& k = *call.kernel;
   const UseHostMemory memory(k.own_memory());
-  views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+  views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu ? Views::OnGpu : Views::OnHost);
   const UseDeviceViews use_views(views);
   const cellc_status status = run(views.arrays());
   if (status == CELLC_OK || status == CELLC_NOT_CONVERGED) views.write_back();
@@ -264,7 +264,7 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
     settings.emplace(read_call_options(r.options), k, direction == CallDirection::Forward, r.report);
     if (!call.on_gpu) settings->go_step_by_step();
   }
-  if (by_sequence || (settings && !settings->by_driver)) {
+  if (by_sequence || (settings && !settings->by_driver) || (call.on_gpu && r.on_host)) {
     cellc_kernel kernel{true, call.kernel};  // whose own handle may have been freed
     const cellc_shape shape = c_shape(call.shape);
     cellc_request whole = r;
@@ -279,7 +279,7 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
     });
   if (direction != CallDirection::Forward) check_converged(r.forward_status, call.shape);
   return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
-    return run_reported(handle, arrays, r.count, r.on_stream ? r.status : nullptr, r.report,
+    return run_reported(handle, arrays, r.count, r.on_stream || r.on_host ? r.status : nullptr, r.report,
                         settings && settings->verify);
   });
 }

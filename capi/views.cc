@@ -13,8 +13,10 @@
 
 #include "capi/by_sequence.h"
 #include "capi/call_settings.h"
+#include "capi/gpu_call.h"
 #include "capi/guard.h"
 #include "capi/report.h"
+#include "capi/staged_arrays.h"
 
 namespace cellc::capi {
 namespace {
@@ -97,6 +99,12 @@ struct ViewOf {
       refuse(fmt::format("is not aligned to the {} bytes of an entry", size));
   }
 
+  /// The same where it has no gaps.
+  bool as_dense(const cellc_view& view, const Lengths& strides, cellc_array& array) const {
+    array = {view.data, all_entries(field.of, shape), view.dtype, 0, 0};
+    return array.entries == 0 || strides == dense_strides(lengths);
+  }
+
   /// The array as a call takes it; false: only a copy will do.
   bool as_array(const cellc_view& view, const Lengths& strides, cellc_array& array) const {
     array = {view.data, all_entries(field.of, shape), view.dtype, 0, 0};
@@ -155,12 +163,14 @@ bool takes_dtype(const DirectedField& field, Dtype storage, cellc_dtype given) {
 }
 
 void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype storage, const cellc_view* views, int count,
-                        bool on_gpu) {
+                        Views where) {
   arrays_.clear();
   clear();
   if (!views && count > 0) throw Misuse("the arrays are a null pointer");
   if (count != static_cast<int>(call.fields.size()))
     throw Misuse("the number of arrays is not that of the kernel (cellc_call_array_count)");
+  const CallSettings* const settings = call_settings();
+  const bool reads = !settings || !settings->ahead;
   for (std::size_t i = 0; i < call.fields.size(); ++i) {
     const cellc_view& view = views[i];
     const DirectedField& field = call.fields[i];
@@ -169,10 +179,12 @@ void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype stor
     const bool widened = view.data && is_widened(field, of.dtype, view.dtype);
     if (!view.data || (view.dtype != c_dtype(of.dtype) && !widened)) continue;  // the call itself looks at both
     Lengths strides = of.strides(view);
-    if (!widened && of.as_array(view, strides, arrays_.back())) continue;
+    if (!widened && (where == Views::Staged ? of.as_dense(view, strides, arrays_.back())
+                                            : of.as_array(view, strides, arrays_.back())))
+      continue;
     if (field.written && overlaps_itself(of.lengths, strides)) of.refuse("is written, and overlaps itself");
     const Dtype given = !widened ? of.dtype : view.dtype == CELLC_F16 ? Dtype::F16 : Dtype::BF16;
-    if (on_gpu) {
+    if (where == Views::OnGpu) {
       of.check_for_device(view);
       on_device_.resize(call.fields.size());
       on_device_[i] = CallView{of.lengths, std::move(strides), given, of.dtype, field.written};
@@ -182,11 +194,11 @@ void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype stor
     if (widened) {
       // Arithmetic has each of its numbers.
       Array dense = Array::uninitialised(given, of.lengths);
-      copy_entries(given, of.lengths, dense.data(), dense_strides(of.lengths), view.data, strides);
+      if (reads) copy_entries(given, of.lengths, dense.data(), dense_strides(of.lengths), view.data, strides);
       copies_.push_back({false, convert(dense, of.dtype), nullptr, {}});
     } else {
       Copy made{field.written, Array::uninitialised(of.dtype, of.lengths), view.data, std::move(strides)};
-      if (!field.written)
+      if (!field.written && reads)
         copy_entries(of.dtype, of.lengths, made.memory.data(), dense_strides(of.lengths), view.data, made.strides);
       copies_.push_back(std::move(made));
     }
@@ -205,8 +217,8 @@ const std::vector<CallArray>& placed_arrays(const cellc_array* arrays, std::size
   return places;
 }
 
-Array on_host(Gpu& gpu, GpuStream stream, const DirectedField& field, Dtype storage, const Shape& shape,
-              const CallArray& array) {
+CallView view_of(const DirectedField& field, Dtype storage, const Shape& shape, const CallArray& array) {
+  if (array.view) return *array.view;
   const Dtype own = dtype_of(field, storage);
   CallView rows{array_shape(field.of, shape), {}, own, own, field.written};
   rows.strides = dense_strides(rows.lengths);
@@ -215,7 +227,12 @@ Array on_host(Gpu& gpu, GpuStream stream, const DirectedField& field, Dtype stor
     if (!shape.packed()) rows.strides[0] = full.sequence;
     rows.strides[shape.packed() ? 0 : 1] = full.step;
   }
-  const CallView& view = array.view ? *array.view : rows;
+  return rows;
+}
+
+Array on_host(Gpu& gpu, GpuStream stream, const DirectedField& field, Dtype storage, const Shape& shape,
+              const CallArray& array) {
+  const CallView view = view_of(field, storage, shape, array);
   const ViewSpan span = span_of(view);
   Array dense = Array::uninitialised(view.given, view.lengths),
         memory = Array::uninitialised(view.given, {span.entries});
@@ -240,9 +257,7 @@ void ViewedArrays::write_back() const {
 
 namespace {
 
-cellc_status call_on(cellc_kernel* kernel, const cellc_request& r, const ViewedArrays& views) {
-  const cellc_array* arrays = views.arrays();
-  const int count = views.count();
+cellc_status call_on(cellc_kernel* kernel, const cellc_request& r, const cellc_array* arrays, int count) {
   switch (r.direction) {
     case CELLC_BACKWARD:
       return r.on_stream ? cellc_backward_on(kernel, r.shape, arrays, count, r.stream, r.forward_status, r.report)
@@ -261,19 +276,51 @@ bool has_results(cellc_status status, cellc_direction direction) {
   return status == CELLC_OK || (status == CELLC_NOT_CONVERGED && direction == CELLC_FORWARD);
 }
 
+/// The same on arrays of the host, of a kernel of a GPU.
+cellc_status call_on_copies(cellc_kernel* kernel, cellc_request r, const DirectedCall& call, const Shape& shape,
+                            const ViewedArrays& views) {
+  CompiledCell& k = opened(kernel);
+  const auto stream = std::bit_cast<GpuStream>(r.stream);
+  if (k.on_gpu->gpu().capturing(stream))
+    throw Misuse("a call on arrays of the host waits, which a graph cannot capture");
+  const bool forward = r.direction == CELLC_FORWARD;
+  if (!forward) check_converged(r.forward_status, shape);
+  StagedArrays staged(*k.on_gpu, call, shape, k.compile.dtype, views.arrays(), forward ? r.status : nullptr, stream);
+  const CallSettings* const settings = call_settings();
+  const bool ahead = settings && settings->ahead;
+  r.forward_status = nullptr;
+  r.status = staged.status();
+  // Whoever waits is told whether all has converged, as on a CPU.
+  cellc_report own;
+  cellc_report_init_sized(&own, sizeof own);
+  const SolveOptions& solve = solve_on_gpu(k);
+  if (forward && !r.report && !ahead && (!solve.repair || solve.fixed_iterations)) r.report = &own;
+  if (!ahead) staged.upload();
+  const cellc_status found = call_on(kernel, r, staged.arrays(), views.count());
+  if (has_results(found, r.direction) && !ahead) staged.download();
+  return found;
+}
+
 }  // namespace
 
-cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSettings* settings) {
+cellc_status apply(cellc_kernel* kernel, const cellc_request& given, const CallSettings* settings) {
   CompiledCell& k = opened(kernel);
   const UseCallSettings use(settings);
   const UseHostMemory memory(k.own_memory());
+  cellc_request r = given;
+  if (r.on_host && !r.on_stream) r.on_stream = 1, r.stream = nullptr;
   const DirectedCall& call = k.call(direction_named(r.direction));
   const Shape shape = read_shape(k, r.shape);
+  const bool staged = r.on_host && k.on_gpu;
   const auto apply_one = [&](const cellc_request& one, const Shape& of) {
     ViewedArrays views;
-    views.read(call, of, k.compile.dtype, one.arrays, one.count, k.on_gpu.has_value());
+    views.read(call, of, k.compile.dtype, one.arrays, one.count,
+               staged     ? Views::Staged
+               : k.on_gpu ? Views::OnGpu
+                          : Views::OnHost);
     const UseDeviceViews use_views(views);
-    const cellc_status found = call_on(kernel, one, views);
+    const cellc_status found =
+        staged ? call_on_copies(kernel, one, call, of, views) : call_on(kernel, one, views.arrays(), views.count());
     if (has_results(found, one.direction)) views.write_back();
     return found;
   };

@@ -19,13 +19,19 @@ bool takes_dtype(const DirectedField& field, Dtype storage, cellc_dtype given);
 /// Whether two indices may mean one entry.
 bool overlaps_itself(const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& strides);
 
+/// Where views are, and who copies what a call cannot take as it lies.
+enum class Views : std::uint8_t {
+  OnHost,
+  OnGpu,  ///< copies are left to the call, which on_device() tells of them
+  Staged  ///< on the host, of a call on a GPU: whatever has gaps is copied
+};
+
 class ViewedArrays {
  public:
   /// All must outlive it; memory of an earlier use is used again. Throws RequestError where a view is not of the call's
-  /// shape or dtype, or is written and overlaps itself. `on_gpu`: copies are left to the call, which device_views()
-  /// tells of them.
+  /// shape or dtype, or is written and overlaps itself.
   void read(const DirectedCall& call, const Shape& shape, Dtype storage, const cellc_view* views, int count,
-            bool on_gpu);
+            Views where);
   const cellc_array* arrays() const { return arrays_.data(); }
   int count() const { return static_cast<int>(arrays_.size()); }
   /// By array, of a kernel of a GPU: what the call has to copy; empty: nothing.
@@ -53,6 +59,8 @@ class ViewedArrays {
 /// The arrays of a call on a GPU, as it takes them: with the views of the call that the calling thread makes.
 /// Valid until the thread's next.
 const std::vector<CallArray>& placed_arrays(const cellc_array* arrays, std::size_t count);
+/// How an array of a call lies on a GPU.
+CallView view_of(const DirectedField& field, Dtype storage, const Shape& shape, const CallArray& array);
 /// An array of a GPU without gaps on the host, after what is queued on the stream.
 Array on_host(Gpu& gpu, GpuStream stream, const DirectedField& field, Dtype storage, const Shape& shape,
               const CallArray& array);

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 from . import _core, differentiate, numpy_arrays
 from .derived import Jacobian, Structure, Text, explained
 from .differentiate import Pullback
-from .errors import ArgumentError, DeviceError, OptionError, warn_of
+from .errors import ArgumentError, OptionError, warn_of
 from .results import Arrays, Report, arrays_class, by_name, names_of
 
 DTYPES = {"float32": 0, "f32": 0, "float64": 1, "f64": 1, "float16": 2, "f16": 2, "bfloat16": 3, "bf16": 3}
@@ -42,7 +42,8 @@ def compile(
     cell: which, where the source has several.
     dtype: of storage: "float32", "float64", "float16", "bfloat16" or a dtype of NumPy or torch. None: that of the
         arrays of each call.
-    device: "cpu", "cuda", "cuda:1", or a device of torch. None: where the arrays of each call are.
+    device: "cpu", "cuda", "cuda:1", or a device of torch. None: where the arrays of each call are. Arrays of NumPy are
+        copied to a GPU that is named here, and results back.
     solver: "auto", "sequential", or another that ``cellc run --help`` lists.
     products: what a GPU multiplies in where rows meet a matrix of params: "3xtf32" (as None: errors like those of f32),
         "f32", "tf32", "bf16", or "storage" (the 16 bits of the dtype, in which all rows then pass between stages, too;
@@ -221,7 +222,7 @@ class Cell:
             write = self._known(write)
         kernel = self._kernel_of(named)
         results, finals, report = kernel.forward(
-            named, numpy_arrays, (batch, length, sizes, offsets, reverse), 0, write, bool(return_final), True
+            named, numpy_arrays, (batch, length, sizes, offsets, reverse), None, write, bool(return_final), True
         )
         kind = self._results if write is None else arrays_class("Results", write)
         made = tuple.__new__(kind, results)
@@ -247,11 +248,7 @@ class Cell:
         else:
             if dtype is None:
                 dtype = self._dtype_of_others(named)
-        if self._device not in (None, "cpu"):
-            raise DeviceError(
-                f"the cell is for {self._device}, and arrays of NumPy are on the CPU: cellc.torch runs it on tensors"
-            )
-        return self._kernel(dtype, "cpu")
+        return self._kernel(dtype, self._device or "cpu")
 
     def _dtype_of_others(self, named: Mapping[str, Any]) -> int:
         for value in named.values():

@@ -47,7 +47,7 @@ class Pullback:
         rows = {**by_name(cotangents, "cotangents"), **named}
         last = dict(by_name(final, "final"))
         gradients = self._kernel.backward(
-            self._named, numpy_arrays, self._lengths, 0, self._states, rows, last, self._gradients._fields
+            self._named, numpy_arrays, self._lengths, None, self._states, rows, last, self._gradients._fields
         )
         # What stood for several sequences or entries has the sum of their gradients.
         pairs = zip(self._gradients._fields, gradients)
@@ -102,7 +102,7 @@ def jvp(
     if not rows.report.converged:
         raise no_derivatives("tangents", rows.report.missed())
     states = {name: rows[name] for name in cell.states}
-    moved, finals = kernel.tangent(named, numpy_arrays, lengths, 0, states, dict(by_name(tangents, "tangents")), return_final)
+    moved, finals = kernel.tangent(named, numpy_arrays, lengths, None, states, dict(by_name(tangents, "tangents")), return_final)
     made = tuple.__new__(arrays_class("Tangents", rows._fields), moved)
     if not return_final:
         return results, made

@@ -1,10 +1,23 @@
-"""Formulas of the cell language as expressions of SymPy."""
+"""Formulas of the cell language as expressions of SymPy, and lengths that depend on those of axes."""
 
 from __future__ import annotations
 
 import ast
 import re
-from typing import Any
+from functools import reduce
+from typing import Any, Callable, Mapping
+
+
+def length_of(formula: int | str, axes: Mapping[str, Any], larger: Callable[[Any, Any], Any] = max) -> Any:
+    """The number that ``Cell.lags`` stands for: 3, "d", "d - 1", "max(3, d + 1)". axes: their lengths, which may be symbols
+    of which ``larger`` knows the larger one."""
+
+    def one(part: str) -> Any:
+        first, *rest = part.split()  # a number; or an axis, whatever Python has under that name
+        length = int(first) if first.isdigit() else axes[first]
+        return length + int("".join(rest)) if rest else length
+
+    return reduce(larger, map(one, str(formula).removeprefix("max(").removesuffix(")").split(", ")))
 
 
 def to_sympy(text: str) -> Any:

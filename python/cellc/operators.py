@@ -12,13 +12,14 @@ like an earlier one, and hands others on to ``cellc::forward_in_python`` and ``c
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from . import _core, operator_library
+from .formulas import length_of
 from .tensors import DTYPES
 from .torch import Call, _Gradients, function_of_graph, unknown_finals
 
@@ -173,14 +174,8 @@ class _Shapes:
         return self.batch + [self.axes[axis] for axis in axes]
 
     def of_final_history(self, name: str, axes: Sequence[str]) -> list[Any]:
-        """The compiler says how many steps there are as a formula in the lengths of axes: 3, d - 1, max(3, d + 1)."""
-        lag = self.lags[name]
-        steps = lag if isinstance(lag, int) else eval(lag, {"__builtins__": {}, "max": _most, **self.axes})
+        steps = length_of(self.lags[name], self.axes, torch.sym_max)
         return self.batch + [steps] + [self.axes[axis] for axis in axes]
-
-
-def _most(*lengths: Any) -> Any:
-    return reduce(torch.sym_max, lengths)
 
 
 def _declared(cell: Any, name: str) -> tuple[Sequence[str], str]:

@@ -46,6 +46,11 @@ class TensorMaker:
         """The stream that work is queued on now; 0 on the CPU."""
         return torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
 
+    def settle(self) -> None:
+        """Waits for what is queued on the current stream: for calls of cellc.h that know of no streams."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+
 
 @lru_cache(maxsize=None)
 def maker_on(device: torch.device) -> TensorMaker:

@@ -3,8 +3,8 @@
 Tensors are read and written where they are, without copies wherever their rows are contiguous. On a GPU work is queued on
 the current stream, and nobody waits for it; where torch.use_deterministic_algorithms(True) was called, the same call gives the
 same bits there. Gradients flow to every input, param, start and history that requires one;
-forward-mode derivatives (torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
-gradients (create_graph=True); those of a GPU, and third derivatives, are refused.
+forward-mode derivatives (torch.autograd.forward_ad) go through the tangent cell. Gradients have gradients
+(create_graph=True), for which alone the host waits for a GPU; third derivatives are refused.
 """
 
 from __future__ import annotations
@@ -237,8 +237,6 @@ class _Curvature(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        if call.maker.device.type != "cpu":
-            raise NotImplementedError("gradients of gradients are for the CPU")
         count, states = len(call.names), len(call.states)
         saved, moved = given[:-count], given[-count:]
         cotangents = saved[count + states :]

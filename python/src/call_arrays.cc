@@ -34,8 +34,13 @@ bool is_shape(const View& view, const std::vector<std::int64_t>& expected, std::
 
 }  // namespace
 
-CallArrays::CallArrays(const Kernel& kernel, const CallSizes& sizes, cellc_direction direction, ArrayMaker maker)
-    : kernel_(kernel), sizes_(sizes), maker_(std::move(maker)), arrays_(kernel.arrays(direction).size()) {
+CallArrays::CallArrays(const Kernel& kernel, const CallSizes& sizes, cellc_direction direction, ArrayMaker maker,
+                       bool on_host)
+    : kernel_(kernel),
+      sizes_(sizes),
+      maker_(std::move(maker)),
+      on_host_(on_host),
+      arrays_(kernel.arrays(direction).size()) {
   for (const ArrayInfo& info : kernel.arrays(direction)) {
     cellc_array& array = arrays_[static_cast<std::size_t>(info.number)];
     array = {nullptr, 0, static_cast<cellc_dtype>(info.dtype), 0, 0};
@@ -50,7 +55,7 @@ bool CallArrays::in_place(const ArrayInfo& info, const View& view, cellc_array& 
   if (array.entries == 0) return true;
   if (reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(size_of(info.dtype)) != 0) return false;
   if (is_dense(view, 0)) return true;
-  if (info.layout != CELLC_CONTIGUOUS) return false;
+  if (info.layout != CELLC_CONTIGUOUS || on_host_) return false;
   const int first = view.rank - static_cast<int>(info.axes.size());
   if (!is_dense(view, first)) return false;
   const std::int64_t part = sizes_.part(info), steps = view.shape[first - 1];
@@ -74,10 +79,12 @@ void CallArrays::make_fit(Given& given, const std::vector<std::int64_t>& expecte
     given.held.take(given.object);
     return;
   }
-  const int here = kernel_.on_gpu() ? kernel_.gpu() : kHost;
+  const int here = kernel_.on_gpu() && !on_host_ ? kernel_.gpu() : kHost;
   if (view.device != here)
     throw ArgumentFault{"DeviceMismatchError", info.key,
-                        info.label() + " is on " + place(view.device) + "; the kernel runs on " + place(here)};
+                        info.label() + " is on " + place(view.device) +
+                            (on_host_ ? "; the call copies arrays of the CPU: cellc.torch.function runs on tensors"
+                                      : "; the kernel runs on " + place(here))};
   // What is stored in 16 bits is computed in 32: params and starts may be given as either.
   const bool widened =
       (view.dtype == CELLC_F16 || view.dtype == CELLC_BF16) && info.dtype == CELLC_F32 && kernel_.dtype() == view.dtype;

@@ -15,7 +15,8 @@ using ArrayMaker = nb::object;
 
 class CallArrays {
  public:
-  CallArrays(const Kernel& kernel, const CallSizes& sizes, cellc_direction direction, ArrayMaker maker);
+  /// `on_host`: of a kernel of a GPU that copies arrays of the host, which have no gaps then.
+  CallArrays(const Kernel& kernel, const CallSizes& sizes, cellc_direction direction, ArrayMaker maker, bool on_host);
 
   /// Places what is read. Throws ArgumentFault where dtype, device or shape are not as expected.
   void read(Given& given);
@@ -32,6 +33,7 @@ class CallArrays {
   const Kernel& kernel_;
   const CallSizes& sizes_;
   const ArrayMaker maker_;
+  const bool on_host_;
   std::vector<cellc_array> arrays_;
   std::vector<HeldArray> kept_;  ///< what was made for this call, and results while it runs
 };

@@ -65,13 +65,14 @@ void make_kernel(Kernel* place, const std::string& source, bool is_file, const s
   new (place) Kernel(source, is_file, options);
 }
 
-nb::tuple run_forward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
-                      nb::object wanted, bool finals, bool report) {
+nb::tuple run_forward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes,
+                      std::optional<std::uintptr_t> stream, nb::object wanted, bool finals, bool report) {
   return forward(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, wanted, finals, report);
 }
 
-nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
-                       nb::dict states, nb::dict cotangents, nb::dict final_cotangents, nb::object wanted) {
+nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes,
+                       std::optional<std::uintptr_t> stream, nb::dict states, nb::dict cotangents,
+                       nb::dict final_cotangents, nb::object wanted) {
   return backward(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, states, {cotangents, final_cotangents},
                   wanted);
 }
@@ -79,11 +80,11 @@ nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, n
 void make_tensor_call(TensorCall* place, nb::object kernel, nb::tuple names, nb::dict constants, nb::object maker,
                       nb::tuple sizes, nb::object rows, bool finals) {
   const AskedSizes asked = asked_sizes(*nb::inst_ptr<Kernel>(kernel), sizes);
-  new (place) TensorCall(kernel, {constants, maker, asked, 0, names, nb::tuple()}, rows, finals);
+  new (place) TensorCall(kernel, {constants, maker, asked, std::uintptr_t{0}, names, nb::tuple()}, rows, finals);
 }
 
-nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
-                      nb::dict states, nb::dict tangents, bool finals) {
+nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes,
+                      std::optional<std::uintptr_t> stream, nb::dict states, nb::dict tangents, bool finals) {
   return tangent(kernel, {named, maker, asked_sizes(kernel, sizes), stream}, states, tangents, finals);
 }
 
@@ -159,10 +160,12 @@ NB_MODULE(_core, module) {
       .def_prop_ro("finals", &final_keys)
       .def("axes", &described_axes)
       .def("inspect", &Kernel::inspect, "json"_a)
-      .def("forward", &run_forward, "named"_a, "maker"_a, "sizes"_a, "stream"_a, "wanted"_a.none(), "finals"_a,
+      .def("forward", &run_forward, "named"_a, "maker"_a, "sizes"_a, "stream"_a.none(), "wanted"_a.none(), "finals"_a,
            "report"_a)
-      .def("backward", &run_backward)
-      .def("tangent", &run_tangent);
+      .def("backward", &run_backward, "named"_a, "maker"_a, "sizes"_a, "stream"_a.none(), "states"_a, "cotangents"_a,
+           "final_cotangents"_a, "wanted"_a)
+      .def("tangent", &run_tangent, "named"_a, "maker"_a, "sizes"_a, "stream"_a.none(), "states"_a, "tangents"_a,
+           "finals"_a);
   nb::class_<TensorCall>(module, "TensorCall")
       .def("__init__", &make_tensor_call, "kernel"_a, "names"_a, "constants"_a, "maker"_a, "sizes"_a, "rows"_a.none(),
            "finals"_a)

@@ -1,12 +1,12 @@
 #include "run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <optional>
 
 #include "call_arrays.h"
 #include "faults.h"
+#include "placed_call.h"
 #include "room.h"
 
 namespace cellc::python {
@@ -102,7 +102,7 @@ class DirectedRun {
         request_(request),
         given_(values(kernel, direction, request)),
         sizes_(kernel, given_, request.sizes),
-        arrays_(kernel, sizes_, direction, request.maker) {
+        arrays_(kernel, sizes_, direction, request.maker, on_host()) {
     made_.reserve(kernel.arrays(direction).size());
     for (Given& g : given_) arrays_.read(g);
   }
@@ -137,7 +137,9 @@ class DirectedRun {
 
   cellc_shape shape() const { return sizes_.shape(); }
   const CallArrays& arrays() const { return arrays_; }
-  void* stream() const { return reinterpret_cast<void*>(request_.stream); }
+  void* stream() const { return reinterpret_cast<void*>(request_.stream.value_or(0)); }
+  /// Of a kernel of a GPU.
+  bool on_host() const { return kernel_.on_gpu() && !request_.stream; }
 
  private:
   static std::vector<Given> values(const Kernel& kernel, cellc_direction direction, const RunRequest& request) {
@@ -186,58 +188,8 @@ nb::object report_of(const cellc_report& r) {
                         r.compile_ms, r.run_ms);
 }
 
-/// A call as cellc.h has it. Other threads of Python run meanwhile.
-struct PlacedCall {
-  const Kernel& kernel;
-  cellc_shape shape;
-  const cellc_array* arrays;
-  int count;
-  void* stream;
-  cellc_call* prepared;  ///< or null
-
-  /// Without the GIL.
-  cellc_status run_forward(cellc_report* report) const;
-  cellc_status run_backward() const;
-  /// With it, for the time of which others have it; but not for that of a prepared call, which is over by then.
-  cellc_status forward(cellc_report* report) const;
-  void backward() const;
-};
-
-cellc_status PlacedCall::run_forward(cellc_report* report) const {
-  if (prepared) {
-    const auto start = std::chrono::steady_clock::now();
-    const cellc_status status = cellc_run(prepared, arrays, count);
-    if (!report) return status;
-    report->converged = 1;  // steps are exact
-    report->run_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    return status;
-  }
-  if (!kernel.on_gpu()) return cellc_forward(kernel.handle(), &shape, arrays, count, report);
-  return cellc_forward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, report);
-}
-
-cellc_status PlacedCall::run_backward() const {
-  if (prepared) return cellc_run(prepared, arrays, count);
-  if (!kernel.on_gpu()) return cellc_backward(kernel.handle(), &shape, arrays, count, nullptr, nullptr);
-  return cellc_backward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, nullptr);
-}
-
-cellc_status PlacedCall::forward(cellc_report* report) const {
-  std::optional<nb::gil_scoped_release> others_run;
-  if (!prepared) others_run.emplace();
-  return run_forward(report);
-}
-
-void PlacedCall::backward() const {
-  std::optional<nb::gil_scoped_release> others_run;
-  if (!prepared) others_run.emplace();
-  const cellc_status status = run_backward();
-  others_run.reset();
-  check(status);
-}
-
 PlacedCall placed(const Kernel& kernel, const DirectedRun& run, cellc_call* prepared) {
-  return {kernel, run.shape(), run.arrays().data(), run.arrays().count(), run.stream(), prepared};
+  return {kernel, run.shape(), run.arrays().data(), run.arrays().count(), run.stream(), prepared, run.on_host()};
 }
 
 /// Null where there is none, or where a default is to be computed that prepared backward calls are given.
@@ -260,7 +212,7 @@ bool is_true_at(const nb::tuple& tuple, std::size_t i) {
 
 /// A call again, with other tensors.
 PlacedCall placed(const Kernel& kernel, const Recipe& recipe, const cellc_array* places, void* stream) {
-  return {kernel, recipe.shape(), places, static_cast<int>(recipe.arrays.size()), stream, recipe.prepared.get()};
+  return {kernel, recipe.shape(), places, static_cast<int>(recipe.arrays.size()), stream, recipe.prepared.get(), false};
 }
 
 nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, PyObject* const* tensors, const DLTensor* read,
@@ -393,16 +345,7 @@ nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict stat
     const ArrayInfo* moves = kernel.find(CELLC_TANGENT, CELLC_IS_TANGENT, info.group(), info.key);
     (info.group() == Group::Rows ? rows : last).append(moves ? run.write(*moves) : nb::object(nb::none()));
   }
-  const cellc_shape shape = run.shape();
-  const CallArrays& arrays = run.arrays();
-  cellc_status status;
-  {
-    nb::gil_scoped_release others_run;
-    status = kernel.on_gpu() ? cellc_tangent_on(kernel.handle(), &shape, arrays.data(), arrays.count(), run.stream(),
-                                                nullptr, nullptr)
-                             : cellc_tangent(kernel.handle(), &shape, arrays.data(), arrays.count(), nullptr, nullptr);
-  }
-  check(status);
+  placed(kernel, run, nullptr).tangent();
   return nb::make_tuple(nb::tuple(rows), nb::tuple(last));
 }
 
@@ -581,6 +524,7 @@ nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotange
   const cellc_shape shape = backward.shape();
   const CallArrays &pulled = backward.arrays(), &pushed = tangent.arrays();
   cellc_status status;
+  if (kernel_.on_gpu()) request.maker.attr("settle")();  // of copies that were queued just now, too
   {
     nb::gil_scoped_release others_run;
     status = cellc_curvature(kernel_.handle(), &shape, pulled.data(), pulled.count(), pushed.data(), pushed.count(),

@@ -1,5 +1,7 @@
 #pragma once
 // Runs of a kernel on arrays by name: forward, backward, along a tangent. Other threads of Python run meanwhile.
+#include <optional>
+
 #include "call_sizes.h"
 #include "operator_calls.h"
 #include "recipes.h"
@@ -11,8 +13,8 @@ struct RunRequest {
   nb::dict named;    ///< what is read, by key; None stands for its default
   nb::object maker;  ///< of arrays
   AskedSizes sizes;
-  std::uintptr_t stream = 0;  ///< of a GPU
-  nb::tuple names, tensors;   ///< also read: one tensor for each name, and behind them what the direction says
+  std::optional<std::uintptr_t> stream;  ///< of a GPU; nothing: arrays are of the host
+  nb::tuple names{}, tensors{};  ///< also read: one tensor for each name, and behind them what the direction says
 };
 
 /// (states and outs that are wanted, finals, report): tuples, and None for a report that was not asked for. `wanted`:

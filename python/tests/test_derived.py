@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cellc
+from cellc.formulas import length_of
 from conftest import cells_of_examples, example
 
 
@@ -18,6 +19,16 @@ def test_structure():
     assert gru.structure.stages[0].lanes == ["d"]
     assert repr(gru.structure) == "stage 1 {h} diagonal, N = 1, nonlinear, lanes d"
     assert repr(gru).startswith("cell para_gru[d]\n  states  h[d]\n  inputs  xz[d], xr[d], xc[d]\n")
+
+
+def test_lengths_of_histories():
+    for formula, length in ((3, 3), ("lambda", 5), ("d - 1", 3), ("max(7, d + 1)", 7), ("max(d + 1, lambda - 2)", 5)):
+        assert length_of(formula, {"d": 4, "lambda": 5}) == length
+    text = "cell c[lambda] { state h\n input x\n param k[lambda]\n h' = 0.5*h + k@lag[lambda](x) + lag(x, 2) }"
+    cell = cellc.compile(text, cache=False)
+    for taps in (1, 2, 5):
+        final = cell(x=np.zeros(6), k=np.zeros(taps), return_final=True)[1]
+        assert final.x_lag.shape == (length_of(cell.lags["x_lag"], {"lambda": taps}),)
 
 
 def test_reasons():

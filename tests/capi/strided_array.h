@@ -21,12 +21,23 @@ using Bytes = std::vector<unsigned char>;
 
 inline std::size_t bytes_of(cellc_dtype dtype) { return dtype == CELLC_F64 ? 8 : dtype == CELLC_F32 ? 4 : 2; }
 
+/// The bits of the nearest number of f16, of one that f16 reaches.
+inline std::uint16_t half_bits(double value) {
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const int unit = value == 0 ? -24 : std::max(exponent - 11, -24);  // of the last place
+  const auto units = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), -unit)));
+  // The first of a normal number's bits is not kept: it counts as one exponent more.
+  return static_cast<std::uint16_t>((std::signbit(value) ? 0x8000 : 0) + ((unit + 24) << 10) + units);
+}
+
 inline void store(unsigned char* to, cellc_dtype dtype, double value) {
   const auto single = static_cast<float>(value);
   if (dtype == CELLC_F64) std::memcpy(to, &value, 8);
   if (dtype == CELLC_F32) std::memcpy(to, &single, 4);
-  const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(single) >> 16);
-  if (dtype == CELLC_BF16) std::memcpy(to, &half, 2);
+  const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(single) >> 16);
+  const std::uint16_t half = dtype == CELLC_F16 ? half_bits(value) : upper;
+  if (dtype == CELLC_F16 || dtype == CELLC_BF16) std::memcpy(to, &half, 2);
 }
 inline bool is_nan(const unsigned char* at, cellc_dtype dtype) {
   double wide = 0;
@@ -35,7 +46,7 @@ inline bool is_nan(const unsigned char* at, cellc_dtype dtype) {
   if (dtype == CELLC_F64) return std::memcpy(&wide, at, 8), std::isnan(wide);
   if (dtype == CELLC_F32) return std::memcpy(&single, at, 4), std::isnan(single);
   std::memcpy(&half, at, 2);
-  return (half & 0x7fff) > 0x7f80;
+  return (half & 0x7fff) > (dtype == CELLC_F16 ? 0x7c00 : 0x7f80);
 }
 
 inline std::int64_t product(const Lengths& lengths) {
@@ -83,7 +94,8 @@ struct OneArray {
     });
   }
 
-  /// Lays the values out anew. `any_place`: also where entries are not aligned to their size.
+  /// Lays the values out anew; where a call is to write, there is something else. `any_place`: also where entries are
+  /// not aligned to their size.
   void spread_out(Random& random, bool any_place = true) {
     const std::size_t rank = lengths.size();
     std::vector<std::size_t> order(rank);
@@ -101,9 +113,10 @@ struct OneArray {
     const std::int64_t odd = random.chance(0.2) && any_place ? 1 : 0;
     origin = (2 - low) * static_cast<std::int64_t>(size()) + odd;
     spread.assign(static_cast<std::size_t>(high - low + 5) * size() + 8, 0x55);
-    each_index(lengths, [&](const Lengths& index, std::int64_t i) {
-      std::memcpy(spread.data() + place(index), dense.data() + static_cast<std::size_t>(i) * size(), size());
-    });
+    if (!info.written)
+      each_index(lengths, [&](const Lengths& index, std::int64_t i) {
+        std::memcpy(spread.data() + place(index), dense.data() + static_cast<std::size_t>(i) * size(), size());
+      });
     before = spread;
   }
   cellc_array as_array() { return {given ? dense.data() : nullptr, product(lengths), info.dtype, 0, 0}; }

@@ -98,6 +98,7 @@ TEST_P(Strided, IsTheSameCall) {
   for (const Form& form : turn.of(std::vector<Form>{{{}, CELLC_F64, false},
                                                     {{0, 4, 4, 5}, CELLC_F32, true},
                                                     {{}, CELLC_BF16, true},
+                                                    {{0, 3, 3, 5}, CELLC_F16, false},
                                                     {{0, 0}, CELLC_F64, false}})) {
     cellc_options options;
     cellc_options_init(&options);
@@ -154,6 +155,17 @@ TEST_P(Strided, IsTheSameCall) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Strided, testing::ValuesIn(cells()),
                          [](const auto& info) { return info.param.file->name + "_" + info.param.cell; });
+
+TEST(StridedArrays, HaveTheBitsOfF16) {
+  const std::pair<double, std::uint16_t> known[] = {
+      {1, 0x3c00},       {-2, 0xc000}, {0.1, 0x2e66},    {65504, 0x7bff},       {0, 0},
+      {0x1p-14, 0x0400}, {0x3p-24, 3}, {2047.9, 0x6800}, {1 + 0x1p-11, 0x3c00}, {1 + 0x3p-11, 0x3c02}};
+  for (const auto& [value, bits] : known) {
+    std::uint16_t found = 0;
+    store(reinterpret_cast<unsigned char*>(&found), CELLC_F16, value);
+    EXPECT_EQ(found, bits) << value;
+  }
+}
 
 class Views : public KeptHandles {
  protected:

@@ -92,32 +92,55 @@ class Placed {
   std::unique_ptr<GpuBuffer> device_;
 };
 
+/// The arrays of a call in one direction, as cellc.h takes them.
+class PlacedTable {
+ public:
+  PlacedTable(NamedCall& call, cellc_direction direction) : call_(call) {
+    for (int i = 0; i < cellc_call_array_count(call.kernel, direction); ++i) {
+      cellc_call_array_info info;
+      cellc_call_array_info_init(&info);
+      EXPECT_EQ(cellc_call_array_describe(call.kernel, direction, i, &info), CELLC_OK) << cellc_last_error();
+      EXPECT_EQ(cellc_call_array_find(call.kernel, direction, info.quantity, info.role, info.owner), i) << info.name;
+      std::int64_t lengths[16];
+      int rank = 0;
+      EXPECT_EQ(cellc_call_array_shape(call.kernel, direction, &call.shape, i, lengths, 16, &rank), CELLC_OK)
+          << cellc_last_error();
+      const bool wanted = info.written ? !call.unwanted.contains(info.name) : call.arrays.contains(info.name);
+      std::unique_ptr<Placed> memory;
+      if (wanted) {
+        memory = std::make_unique<Placed>(call, info, std::vector<std::int64_t>(lengths, lengths + rank));
+        if (!info.written) memory->put(call.arrays.at(info.name));
+        memory->upload();
+      }
+      table_.push_back(memory ? memory->array() : cellc_array{});
+      placed_.push_back(std::move(memory));
+      infos_.push_back(info);
+    }
+  }
+  /// What was written, into the call.
+  void take() {
+    for (std::size_t i = 0; i < placed_.size(); ++i) {
+      if (!placed_[i]) continue;
+      const Array found = placed_[i]->take();
+      if (!placed_[i]->gaps_are_whole()) call_.touched = infos_[i].name;
+      if (infos_[i].written) call_.arrays[infos_[i].name] = found;
+    }
+  }
+  const cellc_array* data() const { return table_.data(); }
+  int count() const { return static_cast<int>(table_.size()); }
+
+ private:
+  NamedCall& call_;
+  std::vector<std::unique_ptr<Placed>> placed_;
+  std::vector<cellc_array> table_;
+  std::vector<cellc_call_array_info> infos_;
+};
+
 }  // namespace
 
 cellc_status NamedCall::run(cellc_direction direction, cellc_report* report, const std::int32_t* forward_status) {
-  const int count = cellc_call_array_count(kernel, direction);
-  std::vector<std::unique_ptr<Placed>> placed;
-  std::vector<cellc_array> table;
-  std::vector<cellc_call_array_info> infos;
-  for (int i = 0; i < count; ++i) {
-    cellc_call_array_info info;
-    cellc_call_array_info_init(&info);
-    EXPECT_EQ(cellc_call_array_describe(kernel, direction, i, &info), CELLC_OK) << cellc_last_error();
-    EXPECT_EQ(cellc_call_array_find(kernel, direction, info.quantity, info.role, info.owner), i) << info.name;
-    std::int64_t lengths[16];
-    int rank = 0;
-    EXPECT_EQ(cellc_call_array_shape(kernel, direction, &shape, i, lengths, 16, &rank), CELLC_OK) << cellc_last_error();
-    const bool wanted = info.written ? !unwanted.contains(info.name) : arrays.contains(info.name);
-    std::unique_ptr<Placed> memory;
-    if (wanted) {
-      memory = std::make_unique<Placed>(*this, info, std::vector<std::int64_t>(lengths, lengths + rank));
-      if (!info.written) memory->put(arrays.at(info.name));
-      memory->upload();
-    }
-    table.push_back(memory ? memory->array() : cellc_array{});
-    placed.push_back(std::move(memory));
-    infos.push_back(info);
-  }
+  PlacedTable table(*this, direction);
+  const int count = table.count();
   cellc_status status = CELLC_OK;
   if (gpu) gpu->set_capture(captured);
   void* const stream = stream_on_cpu ? this : nullptr;
@@ -132,12 +155,18 @@ cellc_status NamedCall::run(cellc_direction direction, cellc_report* report, con
                                            : cellc_tangent(kernel, &shape, table.data(), count, forward_status, report);
   }
   if (gpu) gpu->set_capture(0);
-  for (std::size_t i = 0; i < placed.size(); ++i) {
-    if (!placed[i]) continue;
-    const Array found = placed[i]->take();
-    if (!placed[i]->gaps_are_whole()) touched = infos[i].name;
-    if (infos[i].written) arrays[infos[i].name] = found;
-  }
+  table.take();
+  return status;
+}
+
+cellc_status curvature(NamedCall& backward, NamedCall& tangent, const std::int32_t* forward_status) {
+  PlacedTable pulled(backward, CELLC_BACKWARD), pushed(tangent, CELLC_TANGENT);
+  if (backward.gpu) backward.gpu->set_capture(backward.captured);
+  const cellc_status status = cellc_curvature(backward.kernel, &backward.shape, pulled.data(), pulled.count(),
+                                              pushed.data(), pushed.count(), forward_status);
+  if (backward.gpu) backward.gpu->set_capture(0);
+  pulled.take();
+  pushed.take();
   return status;
 }
 

@@ -29,6 +29,9 @@ struct NamedCall {
   std::string touched{};
 };
 
+/// How the gradients of `backward` move along `tangent`, a call of the same run: cellc_curvature.
+cellc_status curvature(NamedCall& backward, NamedCall& tangent, const std::int32_t* forward_status = nullptr);
+
 /// A shape that points at what it is of.
 struct OwnedShape {
   OwnedShape(const CellGraph& cell, const Binding& binding);

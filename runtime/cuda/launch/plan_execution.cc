@@ -85,8 +85,7 @@ bool relaxes(const ExecutionRequest& r, std::size_t k, double tolerance) {
 std::optional<std::string> no_relaxation(const ExecutionRequest& r, std::size_t k) {
   if (r.on_device && !r.may_wait)
     return "calls on arrays of a device wait for nothing, and relaxation looks at what each iteration has changed; "
-           "leave "
-           "the choice to auto, or run from and to arrays of the host";
+           "leave the choice to auto, or relax by `cellc run`";
   if (r.cell.has_lines())
     return fmt::format("the cell is run step by step on this device: {}", stepwise_reason(r.cell, r.staged, r.stages));
   const auto mixes = [](const StageFacts& f) { return f.mixes; };
