@@ -184,6 +184,10 @@ LaneExpressions::Text LaneExpressions::call(const Scalar& s) const {
     if (auto text = scaled_gate(s, "scaled_sigmoid", "cellc::kSigmoidScale")) return *text;
   if (s.op == Op::Tanh)
     if (auto text = scaled_gate(s, "scaled_tanh", "cellc::kTanhScale")) return *text;
+  // Of 16 bits alone, where the exponent's base is changed by a multiplication of its own: of s6 by one for all states
+  // of a channel.
+  if (s.op == Op::Exp && (storage_ == Storage::BF16 || storage_ == Storage::F16) && scalings(s.args[0]) == 0)
+    if (auto text = scaled_gate(s, "scaled_exp", "cellc::kExpScale")) return *text;
   std::string args;
   for (int k = 0; k < s.arity; ++k) args += (k ? ", " : "") + operand(s, k, kSum);
   return {fmt::format("cellc::{}({})", op_info(s.op).text, args), kPrimary, ""};

@@ -107,6 +107,17 @@ class Summing {
 
 }  // namespace
 
+DerivedCell without_sums(const StageCells& stage) {
+  DerivedCell lanes = stage.lanes;
+  lanes.role = Role::Lanes;
+  std::vector<StateUpdate>& updates = lanes.cell.updates;
+  for (std::size_t u = stage.states.size(); u < updates.size(); ++u)
+    lanes.cell.symbols[static_cast<std::size_t>(updates[u].symbol)].kind = SymbolKind::Input;
+  updates.resize(stage.states.size());
+  lanes.sinks.resize(stage.states.size());
+  return lanes;
+}
+
 namespace derivation {
 
 std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage,

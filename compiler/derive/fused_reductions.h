@@ -37,6 +37,10 @@ struct FusedStage {
   std::vector<NodeId> sums;  ///< of the graph of StagedCell::after, by sum
 };
 
+/// A stage's lanes with their states alone, by the same numbers of symbols: what the map over a segment is made of.
+/// What stood behind the states is an input that nobody reads.
+DerivedCell without_sums(const StageCells& stage);
+
 /// A sum that lanes have made in so many parts.
 struct PartialSum {
   NodeId node = kNoNode;  ///< of the graph of StagedCell::after

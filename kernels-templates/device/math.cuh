@@ -73,7 +73,9 @@ CELLC_DEVICE double scaled_erfc(double u) { return ::erfcx(u); }
 #ifdef CELLC_NARROW
 // A sixth of the instructions: `s6` raises e to the power of as many numbers as it has states. What is off is the
 // exponent's own rounding, |x| units of f32.
-CELLC_DEVICE float exp(float x) { return power_of_two(x * 1.44269504f); }
+constexpr float kExpScale = 1.44269504f;
+CELLC_DEVICE float scaled_exp(float x) { return power_of_two(x); }  ///< of kExpScale*x
+CELLC_DEVICE float exp(float x) { return scaled_exp(x * kExpScale); }
 #else
 CELLC_DEVICE float exp(float x) { return ::expf(x); }
 #endif
@@ -133,8 +135,8 @@ CELLC_DEVICE T sign(T x) {
 
 // They bound the speed of every gated cell, so a float's take two instructions of the special-function
 // unit and no branch: within 4e-7 of exact, which near zero is not small beside tanh itself.
-// scaled_sigmoid(kSigmoidScale * x) is sigmoid(x): a cell's step multiplies what comes early by the scale.
-// scaled_tanh likewise, but it makes 0 of -0.
+// scaled_sigmoid(kSigmoidScale * x) is sigmoid(x), and so scaled_exp: a cell's step multiplies what comes early by the
+// scale. scaled_tanh likewise, but it makes 0 of -0.
 #ifdef CELLC_NARROW
 constexpr float kSigmoidScale = 0.5f, kTanhScale = 1.0f;
 CELLC_DEVICE float scaled_sigmoid(float x) { return cellc::fma(0.5f, hardware_tanh(x), 0.5f); }

@@ -14,6 +14,7 @@ struct Traits {
   static constexpr int kOuts = 0;                 // those that are written
   static constexpr int kAccumulated = 0;          // behind them, those that are added up over all steps
   static constexpr bool kOutsReadStates = false;  // some of either read a state as it was before the step
+  static constexpr bool kWritesRows = true;       // false: nobody wants the states' rows
   // The last states of Step that are terms of sums: not 0 in a sequential sweep alone.
   static constexpr int kSums = 0;       // all of them
   static constexpr int kBases = 0;      // as many states before them as there are sums, where those are outs; else 0

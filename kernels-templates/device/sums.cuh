@@ -84,7 +84,8 @@ struct Sums {
   bool writes, leads;  ///< whether this thread writes any step of a stage; whether it writes those that are not part of
                        ///< a whole one
 
-  CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane) {
+  /// At step t, the first of a stage.
+  CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
     const int thread = static_cast<int>(threadIdx.x) % kWarp, own = thread % kSumThreads;
     const int first = first_of_fold<kSpread>(own);
     writes = own < kSpread;
@@ -94,7 +95,7 @@ struct Sums {
     CELLC_UNROLL()
     for (int s = 0; s < kInnerSums; ++s) {
       const ArrayView& array = lanes.array[Step::state_array(kFirstTerm + s)];
-      to[s] = static_cast<Summed::Type*>(array.data) + place(array, lane, first) + part * lanes.part;
+      to[s] = static_cast<Summed::Type*>(array.data) + place(array, lane, t + first) + part * lanes.part;
       stride[s] = lane.direction * array.row;
     }
   }

@@ -11,6 +11,14 @@ static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_pla
              : 0;
 }
 
+/* Segments whose channels are a kernel's lanes; 0: its lanes are those of whole sequences. */
+static inline int64_t cellc_walked_segments(const cellc_stage_run* run, const cellc_plan* plan,
+                                            const cellc_variant* v) {
+  return v->kernel == CELLC_SEGMENTED || v->pass == CELLC_PASS_ENDS || v->pass == CELLC_PASS_SUMS
+             ? cellc_segments(run, plan)
+             : 0;
+}
+
 /* Bytes of inputs that all lanes of a multiprocessor may have on their way, above which each asks for half as many
  * steps at a time. Memory that is asked for much more than it can bring answers later, and blocks that do not fit wait
  * for a whole sequence. ParaGRU in f32 on an H200: with 71 KB half of it takes 17 % more time, with 89 KB 2 % more,
@@ -67,8 +75,9 @@ static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* ru
     const cellc_entry e = stage->entries[i];
     const cellc_view* view = run->views + e.symbol;
     const int is_input = i >= stage->step_states;
-    const int64_t inner = cellc_inner_stride(stage, run, axes, e.symbol);
+    int64_t inner;
     if (!is_input && i >= cellc_row_states(stage)) continue;
+    inner = cellc_inner_stride(stage, run, axes, e.symbol);
     if (is_input && inner == 0) {
       *broadcast |= 1 << (i - stage->step_states);
       continue;
@@ -125,12 +134,55 @@ static inline int cellc_shifted_inputs(const cellc_stage* stage, const cellc_sta
   return shifted;
 }
 
+/* Whether channels are neighbours in every array and rows aligned, for copies of sixteen bytes. */
+static inline int cellc_has_whole_rows(const cellc_stage* stage, const cellc_stage_run* run,
+                                       const cellc_lane_axes* axes) {
+  const int64_t size = stage->storage_bytes;
+  int whole = axes->axes <= 1, i, n;
+  for (i = 0; i < stage->step_states + stage->step_inputs && whole; ++i) {
+    const int symbol = stage->entries[i].symbol;
+    const cellc_view* view = run->views + symbol;
+    cellc_entry e;
+    int64_t own = 1;
+    if (i >= cellc_row_states(stage) && i < stage->step_states) continue; /* of one lane, not of rows */
+    whole = (axes->channels == 1 || cellc_inner_stride(stage, run, axes, symbol) == 1) && view->data % 16 == 0 &&
+            view->last % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0;
+    for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
+      if (stage->place_channel[n] < 0) own *= run->lengths[stage->place_axis[n]];
+    e.symbol = symbol;
+    for (e.entry = 0; e.entry < own && whole; ++e.entry) whole = cellc_entry_offset(stage, run, e) * size % 16 == 0;
+  }
+  return whole;
+}
+
+/* Of a walk with sums of so many lanes in all: how many a thread has of them, and what its inputs take. */
+static inline void cellc_widen_sums(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
+                                    const cellc_lane_axes* axes, int64_t lanes, cellc_variant* v) {
+  int n, broadcast;
+  v->sum_lanes =
+      stage->sums > stage->outer ? (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP) : 1;
+  for (n = stage->for_run ? 4 : 2; n > 1 && !v->rows && v->width == 1; n /= 2) {
+    const int64_t wanted = n == 4 ? CELLC_MOST_LANES : CELLC_MANY_LANES;
+    if (lanes < wanted * (int64_t)facts->multiprocessors || !cellc_wide(stage, run, axes, n, &broadcast)) continue;
+    cellc_variant wider = *v;
+    if (n > v->sum_lanes && stage->sums > stage->outer) continue;
+    wider.broadcast = broadcast;
+    wider.width = n;
+    wider.shared_bytes *= n;
+    if (stage->for_run) cellc_give_columns(stage, run, axes, &wider);
+    /* Rows of all lanes, where columns are not known: of five inputs they are more than a block has. */
+    if (wider.shared_bytes <= facts->shared_per_block) *v = wider;
+  }
+  if (stage->for_run && v->width == 1) cellc_give_columns(stage, run, axes, v);
+  v->unwritten = stage->for_run;
+  for (n = 0; n < cellc_row_states(stage); ++n) v->unwritten &= run->views[stage->entries[n].symbol].data == 0;
+}
+
 /* The kernel that a run takes. */
 static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const cellc_facts* facts,
                                                  const cellc_stage_run* run, const cellc_lane_axes* axes,
                                                  const cellc_plan* plan) {
-  const int64_t size = stage->storage_bytes, chains = run->sequences * axes->channels;
-  int neighbours = axes->axes <= 1, aligned = 1, i, n;
+  const int64_t chains = run->sequences * axes->channels;
   cellc_variant v;
   /* Tickets of a scan are numbers of 32 bits. */
   if (plan->strategy == CELLC_SCAN && stage->scans && run->length > 0 &&
@@ -139,46 +191,38 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     v.shifted = cellc_shifted_inputs(stage, run);
     return v;
   }
-  /* Rows of neighbouring channels, sixteen bytes at a time, where every array's memory allows it. */
-  for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
-    const int symbol = stage->entries[i].symbol;
-    const cellc_view* view = run->views + symbol;
-    cellc_entry e;
-    int64_t own = 1;
-    if (i >= cellc_row_states(stage) && i < stage->step_states) continue; /* of one lane, not of rows */
-    neighbours = neighbours && (axes->channels == 1 || cellc_inner_stride(stage, run, axes, symbol) == 1);
-    aligned = aligned && view->data % 16 == 0 && view->last % 16 == 0 && view->row * size % 16 == 0 &&
-              view->batch * size % 16 == 0;
-    for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
-      if (stage->place_channel[n] < 0) own *= run->lengths[stage->place_axis[n]];
-    e.symbol = symbol;
-    for (e.entry = 0; e.entry < own && aligned; ++e.entry) aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
-  }
-  v = cellc_sequential_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels,
-                               cellc_segments(run, plan));
+  v = cellc_sequential_variant(stage, facts, cellc_has_whole_rows(stage, run, axes), run->uniform, chains,
+                               axes->channels, cellc_segments(run, plan));
   v.shifted = cellc_shifted_inputs(stage, run);
   if (stage->sums) {
-    v.sum_lanes =
-        stage->sums > stage->outer ? (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP) : 1;
-    for (n = stage->for_run ? 4 : 2; n > 1 && !v.rows && v.width == 1; n /= 2) {
-      const int64_t lanes = n == 4 ? CELLC_MOST_LANES : CELLC_MANY_LANES;
-      if (chains < lanes * (int64_t)facts->multiprocessors || !cellc_wide(stage, run, axes, n, &i)) continue;
-      cellc_variant wider = v;
-      if (n > v.sum_lanes && stage->sums > stage->outer) continue;
-      wider.broadcast = i;
-      wider.width = n;
-      wider.shared_bytes *= n;
-      if (stage->for_run) cellc_give_columns(stage, run, axes, &wider);
-      /* Rows of all lanes, where columns are not known: of five inputs they are more than a block has. */
-      if (wider.shared_bytes <= facts->shared_per_block) v = wider;
-    }
-    if (stage->for_run && v.width == 1) cellc_give_columns(stage, run, axes, &v);
+    cellc_widen_sums(stage, facts, run, axes, chains, &v);
     if (stage->outer) {
       v.kept = (int)cellc_kept_channels(stage, run->lengths);
       v.shared_bytes =
           (v.shared_bytes + 15) / 16 * 16 + 2 * stage->outer * stage->warps * v.steps * v.kept * stage->real_bytes;
     }
   }
+  return v;
+}
+
+/* A kernel of a walk of segments in two passes (two_passes.cuh). The first of them steps what a segment's map is made
+ * of, and reads that step's inputs: as if it were the stage's own. */
+static inline cellc_variant cellc_pass_variant(const cellc_stage* stage, const cellc_facts* facts,
+                                               const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                               const cellc_plan* plan, int pass) {
+  const int64_t segments = pass == CELLC_PASS_AGAIN ? 1 : cellc_segments(run, plan);
+  const int64_t lanes = run->sequences * axes->channels * segments;
+  cellc_stage ends = *stage;
+  const cellc_stage* of = pass == CELLC_PASS_ENDS ? &ends : stage;
+  cellc_variant v;
+  ends.entries += stage->step_states + stage->step_inputs + stage->step_params;
+  ends.step_states = stage->transition_states;
+  ends.step_inputs = stage->transition_inputs;
+  ends.sums = stage->transition_states - cellc_carried_states(stage); /* none of them is written, as of terms */
+  ends.bases = 0;
+  v = cellc_sequential_variant(of, facts, cellc_has_whole_rows(of, run, axes), 0, lanes, axes->channels, 0);
+  cellc_widen_sums(of, facts, run, axes, lanes, &v);
+  v.pass = pass;
   return v;
 }
 
@@ -217,6 +261,13 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
     s.off = (uint64_t)(count * 4);
     s.states = (uint64_t)(entries * count * stage->real_bytes);
     if (!plan->repairs) s.bad = (uint64_t)(run->sequences * 12);
+  } else if (v->pass) {
+    const int64_t chains = run->sequences * axes->channels;
+    s.control = CELLC_SCAN_CONTROL;
+    /* Ends with their maps, starts, sizes (TwoPasses of two_passes.cuh). */
+    s.states = (uint64_t)((stage->transition_states + 2 * cellc_carried_states(stage)) * chains *
+                          cellc_segments(run, plan) * stage->real_bytes);
+    s.off = (uint64_t)(chains * 4);
   }
   return s;
 }
@@ -259,7 +310,7 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
     grid.blocks = (unsigned)cellc_most(transitions + 1, cellc_least(transitions + tiles, at_once));
     grid.cooperative = transitions > 0;
   } else {
-    const int64_t count = run->sequences * axes->channels * cellc_most(1, cellc_segments(run, plan));
+    const int64_t count = run->sequences * axes->channels * cellc_most(1, cellc_walked_segments(run, plan, v));
     const int64_t blocks = cellc_divide_up(cellc_divide_up(count, CELLC_WARP * v->width), stage->warps);
     grid.blocks = (unsigned)blocks;
     if (v->kernel == CELLC_SEGMENTED) {
@@ -328,13 +379,29 @@ static inline void cellc_put_rewalk(cellc_argument* a, const cellc_stage* stage,
   cellc_end(a);
 }
 
-/* The argument of the kernel (Lanes, ScanRewalk, Segmented or Scan), in room that is enough for it; its size.
- * `absolute`: by state, in its own units, what a step may be off besides; null: nothing. */
+/* What TwoPasses has behind its lanes. */
+static inline void cellc_put_passes(cellc_argument* a, const cellc_stage* stage, const cellc_stage_run* run,
+                                    const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_scratch* at,
+                                    double tolerance, const double* absolute) {
+  const int64_t row = run->sequences * axes->channels * cellc_segments(run, plan) * stage->real_bytes;
+  const int64_t starts = (int64_t)at->states + stage->transition_states * row;
+  cellc_put64(a, (int64_t)at->control);
+  cellc_put64(a, (int64_t)at->states);
+  cellc_put64(a, starts);
+  cellc_put64(a, starts + cellc_carried_states(stage) * row);
+  cellc_put64(a, (int64_t)at->off);
+  cellc_put_real(a, stage, tolerance);
+  cellc_put_ground(a, stage, tolerance, absolute);
+  cellc_end(a);
+}
+
+/* The argument of the kernel (Lanes, ScanRewalk, TwoPasses, Segmented or Scan), in room that is enough for it; its
+ * size. `absolute`: by state, in its own units, what a step may be off besides; null: nothing. */
 static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run,
                                           const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v,
                                           const cellc_scratch* at, cellc_grid grid, double tolerance,
                                           const double* absolute, void* room) {
-  const int64_t segments = v->kernel == CELLC_SEGMENTED ? cellc_segments(run, plan) : 0;
+  const int64_t segments = cellc_walked_segments(run, plan, v);
   const cellc_entry* e = stage->entries;
   cellc_argument out;
   int s, a, list, i;
@@ -376,6 +443,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   cellc_put64(&out, run->outer_part);
   cellc_put32(&out, v->rewalks ? run->part : stage->sums ? cellc_sum_parts(stage, run->lengths) : 1);
   cellc_end(&out);
+  if (v->pass) cellc_put_passes(&out, stage, run, axes, plan, at, tolerance, absolute);
   if (v->rewalks) cellc_put_rewalk(&out, stage, run, axes, at, tolerance, absolute);
   if (v->kernel == CELLC_SCAN) {
     const int64_t chains = cellc_scan_chains(run, axes, v);

@@ -52,6 +52,7 @@ typedef struct cellc_stage {
   int outs_read_states;    /* some of them read a state as it was before the step (fused_outs.h) */
   int scan_slack; /* a scan's starts may be off by so many tolerances: CELLC_GRADIENT_SLACK of gradients, else 1 */
   int for_run;    /* kernels are compiled for the run that asks: variants may be of its lengths alone */
+  int two_passes; /* of sums: lanes have the map over a segment, too, and walk segments twice (two_passes.cuh) */
 } cellc_stage;
 
 /* States that a step hands on to the next one, and those that are written at every step; the others follow. */
@@ -63,15 +64,17 @@ static inline int cellc_row_states(const cellc_stage* stage) {
 }
 
 enum { CELLC_SEQUENTIAL, CELLC_SEGMENTED, CELLC_SCAN };
-enum { CELLC_EACH, CELLC_CONTIGUOUS, CELLC_TIME }; /* ScanCopy of scan_tile.cuh */
+enum { CELLC_PASS_ENDS = 1, CELLC_PASS_SUMS, CELLC_PASS_AGAIN }; /* kernels of two_passes.cuh, in their order */
+enum { CELLC_EACH, CELLC_CONTIGUOUS, CELLC_TIME };               /* ScanCopy of scan_tile.cuh */
 
 /* How a stage is to be run. */
 typedef struct cellc_plan {
   int strategy; /* CELLC_SEQUENTIAL, _SEGMENTED, or _SCAN where that is possible */
   int64_t segment, burn_in;
   int learns, measures_slope, rounds, fixed, eager, repairs;
-  int checks;   /* a scan looks at the starts that composed maps give (scan_repair.cuh) */
-  int64_t tile; /* steps that a block of a scan takes at most; 0: as many as suit the card */
+  int checks;     /* a scan looks at the starts that composed maps give (scan_repair.cuh) */
+  int64_t tile;   /* steps that a block of a scan takes at most; 0: as many as suit the card */
+  int two_passes; /* a scan over segments, in which lanes make sums (two_passes.cuh) */
 } cellc_plan;
 
 /* A kernel among those that a stage may have. */
@@ -91,6 +94,8 @@ typedef struct cellc_variant {
   int shifted;   /* inputs, as bits, whose row a step reads one step later (cellc_view) */
   int columns;   /* of a walk with sums: entries of each input in a step's memory (columns_of of sweep.cuh) */
   int kept;      /* of a walk with outer sums: entries of each of them */
+  int unwritten; /* of a walk with sums, compiled for the run: nobody wants the rows of states */
+  int pass;      /* of a walk of segments in two passes: which of CELLC_PASS_*; else 0 */
 } cellc_variant;
 
 typedef struct cellc_view {

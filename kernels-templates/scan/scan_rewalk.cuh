@@ -11,7 +11,7 @@
 //
 // A chain and its tiles are marked by the number of the call that found them, so that nothing has to be cleared.
 //
-// Needs sweep.cuh, transitions.cuh and accumulators.cuh.
+// Needs sweep.cuh, transitions.cuh, accumulators.cuh and boundary.cuh.
 #pragma once
 
 namespace cellc {
@@ -91,33 +91,13 @@ struct RewalkedTiles {
       else
         look_at(at + e * kHalves * run.channels, run.channels, call, state[e]);
   }
-  /// Whether the first row of a tile, as the scan has made it, follows from `end` to within half of the tolerance, and
-  /// what outs read of where it began does: the other half is for what was composed where that tile began.
+  /// Whether the scan has begun a tile where `end` does: half of the tolerance is for what was composed there.
   CELLC_DEVICE bool agrees(int tile, const Real (&end)[Step::kStates]) const {
-    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], input[Step::kInputs > 0 ? Step::kInputs : 1];
-    Real began[Step::kStates], written[Step::kStates], made[Step::kStates];
-    load_invariants<Step>(run.lanes, lane, param[0]);
-    const long long t = step(tile, 0);
-    Repeat<Step::kInputs>::run([&](auto which) {
-      constexpr int e = decltype(which)::value;
-      const ArrayView& array = run.lanes.array[Step::input_array(e)];
-      const Stored* from =
-          static_cast<const Stored*>(array.data) + place(array, lane, t + is_shifted(e)) + run.lanes.step.input[e];
-      if (is_shifted(e) && t == lane.steps - 1) from = last_of_shifted<e>(run.lanes, lane);
-      input[e] = load(from);
-    });
+    Real began[Step::kStates];
     CELLC_UNROLL()
     for (int e = kCarried; e < Step::kStates; ++e) began[e] = 0;
     begin(tile, began);
-    const Uniforms<Step> uniforms(run.lanes);
-    Step::step(param[0], input, began, written, uniforms.data);
-    Step::step(param[0], input, end, made, uniforms.data);
-    bool near = true;
-    CELLC_UNROLL()
-    for (int e = 0; e < kCarried; ++e)
-      near = near & are_near(written[e], made[e], run.tolerance / 2, finite_size(end[e]) + run.ground[e]) &
-             (!Traits::kOutsReadStates || are_near(began[e], end[e], run.tolerance / 2, run.ground[e]));
-    return near;
+    return begins_where(run.lanes, lane, step(tile, 0), began, end, run.tolerance / 2, end, run.ground);
   }
 };
 

@@ -44,7 +44,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
     Accumulators<kWidth> all;
     Sums<kSumLanes> sums;
     OuterSums<kKept> outer(lanes, lane[0], reinterpret_cast<Real*>(behind));
-    if constexpr (kInnerSums > 0) sums.begin(lanes, lane[0]);
+    if constexpr (kInnerSums > 0) sums.begin(lanes, lane[0], 0);
     RowsAndSums<kSumLanes, kKept> both{rows, all, sums, outer};
     go(both);
     if constexpr (kAccumulated > 0) {

@@ -99,7 +99,7 @@ std::string traits_of(const ScanCase& c) {
       R"(struct Traits {{
   static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0, kBases = 0, kOuts = 0, kAccumulated = 0;
   static constexpr unsigned kUniformInputs = 0, kShiftedInputs = 0, kColumns = 0;
-  static constexpr bool kSharedInputs = false, kScanForward = false, kScanChecks = {}, kScanWhole = {}, kOutsReadStates = false;
+  static constexpr bool kSharedInputs = false, kScanForward = false, kScanChecks = {}, kScanWhole = {}, kOutsReadStates = false, kWritesRows = true;
   static constexpr int kScanChannels = {}, kScanSteps = {}, kScanCluster = {}, kScanBuffers = {}, kScanCarry = {};
 }};
 )",

@@ -180,7 +180,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
     {"sums.cuh", {{"lanes.cuh", "sweep.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
   cellc::Sums<1> sums;
-  sums.begin(lanes, cellc::resolve(lanes, threadIdx.x));
+  sums.begin(lanes, cellc::resolve(lanes, threadIdx.x), 0);
   const Real now[cellc::kWidth][Step::kStates] = {};
   sums.add(now);
 }
@@ -252,8 +252,23 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
+    {"boundary.cuh", {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, Real* x) {
+  x[2] = cellc::begins_where(lanes, cellc::resolve(lanes, threadIdx.x), 0, x, x + 1, Real(1e-6), x, x);
+}
+)"}},
+    {"two_passes.cuh",
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "boundary.cuh", "sums.cuh",
+       "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"},
+      R"(
+extern "C" __global__ void ends(const __grid_constant__ cellc::TwoPasses run) { cellc::segment_ends<true>(run); }
+extern "C" __global__ void sums(const __grid_constant__ cellc::TwoPasses run) { cellc::segment_sums<false, 16>(run); }
+extern "C" __global__ void beside(const __grid_constant__ cellc::TwoPasses run) { cellc::compose_starts(run); cellc::check_boundaries(run); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::TwoPasses run) { cellc::walk_again<false, 16>(run); }
+)"}},
     {"scan_rewalk.cuh",
-     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "maps.cuh", "semirings.cuh", "transitions.cuh", "boundary.cuh", "accumulators.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk(run); }
 )"}},
     {"scan_tma.cuh",

@@ -114,6 +114,25 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   return plan;
 }
 
+void cut_sums(CudaPlan& plan, const Stage& stage, const StageShape& shape, const GpuFacts& gpu,
+              const SolveOptions& options, const Observed& seen) {
+  const bool pinned = !options.plan.empty(), asked = plan.plan.strategy == Strategy::Scan;
+  const bool chosen = !pinned && options.solver == Strategy::Auto && seen.scan_walked <= kMostWalked;
+  const cellc_facts card = host_facts(gpu);
+  const cellc_stage_facts facts = stage_facts(stage, shape.carries, shape.storage_bytes);
+  if (!facts.exact || facts.forgets || !plan.repairs || (!asked && !chosen)) return;
+  const std::int64_t steps = cellc_two_pass_segment(&card, shape.sequences, shape.channels, shape.longest);
+  if (!asked && steps == 0) return;
+  if (steps > 0 && !pinned) plan.plan.segment = steps;
+  if (plan.plan.segment <= 0) return;
+  plan.two_passes = true;
+  plan.plan.strategy = Strategy::Scan;
+  if (chosen)
+    plan.plan.reason =
+        fmt::format("{} stage, {} lanes: segments of {} steps, whose maps come first, so that lanes make their sums",
+                    stage.linear ? "linear" : "scannable", shape.sequences * shape.channels, plan.plan.segment);
+}
+
 int most_rounds(const SolveOptions& options) {
   return std::min(static_cast<int>(CELLC_ROUNDS), options.max_iterations);
 }

@@ -44,6 +44,11 @@ struct Observed {
 
 CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen);
 
+/// The same for lanes that make sums and have the map over a segment: few of them walk segments in two passes. Other
+/// plans are as they were.
+void cut_sums(CudaPlan& plan, const Stage& stage, const StageShape& shape, const GpuFacts& gpu,
+              const SolveOptions& options, const Observed& seen);
+
 /// Rounds that segments are run again before what is left is walked: what is not settled by then mostly never is.
 int most_rounds(const SolveOptions& options);
 

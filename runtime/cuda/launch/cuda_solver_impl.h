@@ -35,6 +35,8 @@ struct CudaSolver::Impl {
   std::vector<std::unique_ptr<StageProgram>> remaking;  ///< by stage, over single steps, where later ones ask for that
   /// How the lanes of a stage are made: alone, with sums, with outs.
   enum Form { kPlain, kSums, kOuts, kForms };
+  /// By form: lanes that make sums of segments, in two passes; else null.
+  std::vector<std::unique_ptr<StageProgram>> two_passes[kForms];
   std::vector<std::optional<NestProgram>> before[kForms], once[kForms];  ///< by stage
   std::vector<std::vector<std::optional<NestProgram>>> remade;           ///< by stage and pass
   std::optional<NestProgram> after, step, whole;
@@ -98,6 +100,8 @@ struct CudaSolver::Impl {
   Form form_of(std::size_t k) const {
     return execution.fuses(k, outs_wanted) ? kSums : execution.makes_outs_of(k, outs_wanted) ? kOuts : kPlain;
   }
+  /// Segments in two passes look at their boundaries, by the very step that made their rows.
+  bool looks_at_boundaries(std::size_t k) const { return execution.stages[k].two_passes && form_of(k) != kPlain; }
   static Form form_of(const Pass& pass) { return pass.fused ? kSums : pass.with_outs ? kOuts : kPlain; }
   const StageCells& lanes_of(std::size_t k, Form form) const {
     return form == kSums ? summed[k]->stage : form == kOuts ? *with_outs[k] : staged->stages[k];

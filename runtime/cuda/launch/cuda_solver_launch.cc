@@ -104,11 +104,12 @@ void CudaSolver::Impl::compile_ahead(const std::vector<Pass>& passes) {
   for (const Pass& pass : passes) {
     if (pass.kind == PassKind::Stage) {
       const auto k = static_cast<std::size_t>(pass.stage);
-      auto source = program(k).missing(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k]);
-      if (source) sources.push_back(std::move(*source));
+      for (GpuSource& source :
+           program(k).missing(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k]))
+        sources.push_back(std::move(source));
     } else if (pass.kind == PassKind::Remade && static_cast<std::size_t>(pass.part) == remade[k_of(pass)].size()) {
-      auto source = remaking[k_of(pass)]->missing(single_steps(k_of(pass)), CudaPlan());
-      if (source) sources.push_back(std::move(*source));
+      for (GpuSource& source : remaking[k_of(pass)]->missing(single_steps(k_of(pass)), CudaPlan()))
+        sources.push_back(std::move(source));
     } else if (const Nest nest = nest_of(pass); nest.derived && !*nest.program) {
       sources.push_back(NestProgram::emit(nest.derived->cell, Structure{}, pass.storage, nest_options(nest.derived)));
     }

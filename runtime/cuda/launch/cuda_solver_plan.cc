@@ -35,6 +35,9 @@ ExecutionRequest CudaSolver::Impl::request() {
     r.stages.push_back(facts_of(*stages[k], in_lanes ? summing[k].get() : nullptr, arrays.bound.sizes, arrays.sequences,
                                 arrays.longest, arrays.rows,
                                 on_device || !outs_in_lanes ? making_outs[k].get() : nullptr));
+    bool& all = r.stages.back().two_passes = r.stages.back().sum_parts > 0 && two_passes[kSums][k];
+    for (const Form form : {kSums, kOuts})
+      if (all && two_passes[form][k]) all = two_passes[form][k]->has_two_passes(arrays.bound.sizes);
   }
   if (with_outs.size() == 1 && with_outs[0] && !outs_in_lanes) stand_alone(r, *with_outs[0]);
   r.card = gpu.facts();
@@ -82,7 +85,7 @@ bool CudaSolver::Impl::needs_no_trajectory(int update) {
   for (std::size_t k = 0; k < staged->stages.size(); ++k) {
     const StageCells& s = lanes_of(k);
     const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
-    if (own && execution.stages[k].plan.strategy != Strategy::Sequential && form_of(k) != kOuts) return false;
+    if (own && execution.stages[k].plan.strategy != Strategy::Sequential && form_of(k) == kPlain) return false;
     for (const ArraySource& source : s.lanes.sources)
       if (!own && is_of(source, update)) return false;
   }
@@ -90,9 +93,9 @@ bool CudaSolver::Impl::needs_no_trajectory(int update) {
 }
 
 bool CudaSolver::Impl::looks_at_steps() const {
-  return !execution.runs_stepwise &&
-         std::any_of(execution.stages.begin(), execution.stages.end(),
-                     [](const CudaPlan& s) { return s.plan.strategy != Strategy::Sequential; });
+  for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise; ++k)
+    if (execution.stages[k].plan.strategy != Strategy::Sequential && !looks_at_boundaries(k)) return true;
+  return false;
 }
 
 PersistentChoice CudaSolver::Impl::choose_persistent_kernels() {
@@ -206,7 +209,7 @@ void CudaSolver::Impl::replace_plans(const char* why) {
   for (std::size_t k = 0; k < execution.stages.size(); ++k) {
     if (execution.stages[k].plan.strategy != Strategy::Scan || cellc::refusal(asked, k, Strategy::Shooting)) continue;
     scans = true;
-    if (execution.makes_outs[k]) {  // segments make none
+    if (execution.makes_outs[k] || execution.sum_parts[k] > 0) {  // segments make none
       execution.stages[k] = {};
       execution.stages[k].plan.reason = fmt::format("{}, so run step by step", why);
       continue;

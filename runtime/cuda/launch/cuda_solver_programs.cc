@@ -33,6 +33,7 @@ void CudaSolver::Impl::use_storage(Dtype storage) {
   stages.clear();
   summing.clear();
   making_outs.clear();
+  for (auto& programs : two_passes) programs.clear();
   remaking.clear();
   for (std::size_t k = 0; k < staged->stages.size(); ++k) {
     const Scannable scannable = structure.stages[k].scannable;
@@ -50,13 +51,21 @@ void CudaSolver::Impl::use_storage(Dtype storage) {
     // Forward runs and shipped code have the same kernels, but for walks that are whole.
     if (summing[k] && outs_in_lanes) summing[k]->compile_for_runs();
     if (making_outs[k] && making_outs[k]->makes_sums() && !outs_in_lanes) making_outs[k]->compile_for_runs();
+    for (const Form form : {kSums, kOuts}) {
+      const bool sums = form == kSums ? summed[k].has_value() : with_outs[k] && !with_outs[k]->sums.empty();
+      two_passes[form].push_back(nullptr);
+      if (!sums || outs_in_lanes || lanes_of(k, form).outer > 0) continue;
+      two_passes[form].back() =
+          std::make_unique<StageProgram>(gpu, cell, lanes_of(k, form), scannable, storage, source, derive);
+      two_passes[form].back()->walk_in_two_passes();
+    }
   }
   forget_nests();
   repeat_scans();
 }
 
 void CudaSolver::Impl::repeat_scans() {
-  for (auto* programs : {&stages, &making_outs})
+  for (auto* programs : {&stages, &making_outs, &two_passes[kSums], &two_passes[kOuts]})
     for (auto& program : *programs)
       if (program) {
         program->repeat_bits(repeats());
@@ -108,7 +117,7 @@ NestProgram& CudaSolver::Impl::nest_program(std::optional<NestProgram>& program,
 double CudaSolver::Impl::compiled_ms() const {
   double ms = compile_ms + relaxations.compile_ms() + stepped.compile_ms();
   for (const auto& s : stages) ms += s->compile_ms();
-  for (const auto* programs : {&summing, &making_outs, &remaking})
+  for (const auto* programs : {&summing, &making_outs, &remaking, &two_passes[kSums], &two_passes[kOuts]})
     for (const auto& s : *programs) ms += s ? s->compile_ms() : 0;
   return ms;
 }
@@ -121,6 +130,7 @@ NestProgram& CudaSolver::Impl::whole_program() {
 
 StageProgram& CudaSolver::Impl::program(std::size_t k) const {
   const Form form = form_of(k);
+  if (form != kPlain && execution.stages[k].two_passes) return *two_passes[form][k];
   return form == kSums ? *summing[k] : form == kOuts ? *making_outs[k] : *stages[k];
 }
 

@@ -352,6 +352,10 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     if (r.on_device && !r.is_adjoint && !plan.runs_stepwise && r.rows > std::numeric_limits<int>::max() &&
         stage.plan.strategy == Strategy::Scan && !r.staged.stages[k].remade.empty())
       stage = sequential_for("later stages read this one, and it has more steps than lanes go over singly");
+    if (r.stages[k].two_passes && !r.is_adjoint && k + 1 == count && !plan.runs_stepwise && r.rows > 0 &&
+        tolerance > 0 && !solve.fixed_iterations)
+      cut_sums(stage, r.structure.stages[k], r.stages[k].shape, r.card, solve,
+               r.observed.empty() ? Observed{} : r.observed[k]);
     if (!plan.runs_stepwise && r.rows > 0) {
       const cellc_plan numbers = host_plan(stage);
       // Where rows are rounded, later stages read them as they were written.
@@ -364,9 +368,10 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
   }
   const auto walks_whole = [&](std::size_t k) {
     const StageShape& shape = r.stages[k].shape;
-    return plan.sum_parts[k] == 0 ||
-           (r.stages[k].makes_sum_outs &&
-            shape.sequences * shape.channels >= kLanesOfWholeWalks * std::int64_t{r.card.multiprocessors});
+    const CudaPlan& stage = plan.stages[k];
+    const std::int64_t segments = stage.two_passes ? (r.longest + stage.plan.segment - 1) / stage.plan.segment : 1;
+    return plan.sum_parts[k] == 0 || (r.stages[k].makes_sum_outs && shape.sequences * shape.channels * segments >=
+                                                                        kLanesOfWholeWalks * r.card.multiprocessors);
   };
   bool all = plan.fuses_any(true) && !r.is_adjoint;
   for (std::size_t k = 0; k < count && all; ++k) all = walks_whole(k);

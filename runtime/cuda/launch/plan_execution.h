@@ -54,6 +54,7 @@ struct StageFacts {
   StageShape shape;
   int sum_parts = 0;  ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
   bool shares_gradients = false;  ///< those sums are all gradients of what lanes share, along both ends of the channels
+  bool two_passes = false;        ///< lanes that make those sums have the map over a segment, too
   bool makes_outs = false;        ///< its lanes can make some outs, run sequentially or by a scan
   bool makes_sum_outs = false;    ///< and all that are sums of theirs, run sequentially, with what their steps share
   bool stands_alone = false;      ///< those are all outs of the cell, and no kernel stands before its lanes

@@ -1,5 +1,3 @@
-#include "runtime/cuda/launch/stage_program.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,9 +7,11 @@
 #include <string_view>
 
 #include "compiler/codegen_cuda/without_names.h"
+#include "compiler/derive/fused_reductions.h"
 #include "compiler/graph/axes.h"
 #include "kernels-templates/abi/kernel_memory.h"
 #include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/stage_program_impl.h"
 #include "runtime/cuda/launch/strategy_numbers.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/storage_of.h"
@@ -32,14 +32,6 @@ constexpr int kLargestMap = 20;
 static_assert(sizeof(ScanControl) == CELLC_SCAN_CONTROL);
 
 }  // namespace
-
-/// A run as host_lanes.h reads it.
-struct StageProgram::Described {
-  std::vector<std::int64_t> lengths, strides;
-  std::vector<cellc_view> views;
-  cellc_stage_run run{};
-  cellc_facts facts{};
-};
 
 StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
                            const SourceText* source, DeriveHooks derive, const StageCells* carried)
@@ -96,20 +88,24 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
       made->refusal = fmt::format("{} coupled entries are too many for one thread", entries);
     else
       made->step = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
-    if (!made->refusal && entries <= kLargestTransition && stage_.sums.empty()) {
+    const bool sums = !stage_.sums.empty();
+    if (!made->refusal && entries <= kLargestTransition && (!sums || has_two_passes_)) {
       options.name = "StepWithTransition";
       options.inputs = stage_.outs.empty() ? std::vector<SymbolEntry>() : made->step.inputs;
+      const DerivedCell states = sums ? without_sums(stage_) : carried_.lanes;
       try {
         made->step_with_transition = emit_cuda_step_with_transition(
-            with_transition(carried_.lanes, stage_.lane, scannable_, derive_), stage_.lane, options);
-        made->has_transition = true;
+            with_transition(states, stage_.lane, scannable_, derive_), stage_.lane, options);
+        made->has_transition = !sums;
+        // A factor and a shift for each state.
+        made->two_passes = sums && made->step_with_transition.states.size() == 2 * static_cast<std::size_t>(entries);
       } catch (const ScalarizedTooLong&) {
       }
     }
   } catch (const ScalarizedTooLong& e) {
     made->refusal = std::string("a step is too long for one thread: ") + e.what();
   }
-  if (!made->refusal && !made->has_transition) {
+  if (!made->refusal && !made->has_transition && !made->two_passes) {
     // Without transitions, a segment's start is taken to be forgotten.
     options.name = "StepWithTransition";
     made->step_with_transition = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
@@ -129,6 +125,7 @@ struct TransitionRule {
   c.tables.stage.repeats = repeats_;
   c.tables.stage.scan_slack = scan_slack_;
   c.tables.stage.for_run = for_run_;
+  c.tables.stage.two_passes = c.two_passes;
   // A scan sweeps both cells over the inputs that it holds.
   c.tables.stage.scans = c.has_transition && c.step_with_transition.map_numbers <= kLargestMap &&
                          c.step_with_transition.inputs == c.step.inputs;
@@ -204,6 +201,9 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   after += "#line 1 \"kernel\"\n" +
            stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");
   const char* const kind = variant.rewalks                     ? "rewalk"
+                           : variant.pass == CELLC_PASS_ENDS   ? "ends"
+                           : variant.pass == CELLC_PASS_SUMS   ? "sums"
+                           : variant.pass == CELLC_PASS_AGAIN  ? "again"
                            : variant.kernel == CELLC_SCAN      ? "scan"
                            : variant.kernel == CELLC_SEGMENTED ? "segmented"
                                                                : "sequential";
@@ -223,6 +223,7 @@ cellc_plan host_plan(const CudaPlan& plan) {
   p.repairs = plan.repairs;
   p.checks = plan.checks;
   p.tile = plan.tile;
+  p.two_passes = plan.two_passes;
   return p;
 }
 
@@ -264,7 +265,8 @@ const StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_varia
   Compiled compiled;
   compiled.variant = variant;
   compiled.function = gpu_.function(module, "cellc_kernel");
-  if (variant.kept) compiled.add_parts = gpu_.function(module, "cellc_add_parts");
+  if (variant.kept || variant.pass == CELLC_PASS_ENDS || variant.pass == CELLC_PASS_AGAIN)
+    compiled.beside = gpu_.function(module, "cellc_beside");
   const int threads = cellc_stage_threads(&code.tables.stage, &variant);
   compiled.clusters =
       variant.cluster ? gpu_.resident_clusters(compiled.function, threads, variant.shared_bytes, variant.cluster) : 0;
@@ -336,18 +338,28 @@ cellc_variant StageProgram::without_segments(const Code& code, const Described& 
   return cellc_choose_variant(&code.tables.stage, &d.facts, &d.run, &axes, &numbers);
 }
 
-std::optional<GpuSource> StageProgram::missing(const StageRun& run, const CudaPlan& plan) {
+std::vector<GpuSource> StageProgram::missing(const StageRun& run, const CudaPlan& plan) {
   Code& code = this->code(run.sizes);
-  if (code.refusal) return std::nullopt;
+  if (code.refusal) return {};
   const Described d = describe(run);
-  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
-  if (run.sequences * axes.channels == 0) return std::nullopt;
+  const cellc_stage& stage = code.tables.stage;
+  const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
+  if (run.sequences * axes.channels == 0) return {};
   cellc_plan numbers = host_plan(plan);
-  // Whether the card has room for its clusters is seen when there is code.
-  cellc_variant variant = cellc_choose_variant(&code.tables.stage, &d.facts, &d.run, &axes, &numbers);
-  if (variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty()) variant = without_segments(code, d, axes, numbers);
-  if (known(code, variant)) return std::nullopt;
-  return source(code, variant);
+  std::vector<cellc_variant> variants;
+  if (takes_two_passes(code, d, numbers)) {
+    for (const int pass : {CELLC_PASS_ENDS, CELLC_PASS_SUMS, CELLC_PASS_AGAIN})
+      variants.push_back(cellc_pass_variant(&stage, &d.facts, &d.run, &axes, &numbers, pass));
+  } else {
+    // Whether the card has room for its clusters is seen when there is code.
+    cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+    if (variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty()) variant = without_segments(code, d, axes, numbers);
+    variants.push_back(variant);
+  }
+  std::vector<GpuSource> sources;
+  for (const cellc_variant& v : variants)
+    if (!known(code, v)) sources.push_back(source(code, v));
+  return sources;
 }
 
 cellc_variant StageProgram::variant_of(const StageRun& run, const CudaPlan& plan, Described& d) {
@@ -383,6 +395,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   ran_tile_ = 0;
   sequences_ = run.sequences;
   if (run.sequences * axes.channels == 0) return;
+  if (takes_two_passes(code, d, numbers)) return run_in_two_passes(code, d, axes, numbers, tolerance, run, stream);
   const cellc_variant variant = variant_for(code, d, axes, numbers);
   const Compiled& k = kernel(code, variant);
   const cellc_scratch bytes = cellc_scratch_bytes(&stage, &d.run, &axes, &numbers, &variant, sizeof(Control));
@@ -464,7 +477,7 @@ void StageProgram::add_parts(const Compiled& k, const Described& d, const StageR
     if (source.kind != ArraySource::Kind::Sum || static_cast<std::size_t>(source.id) < first) continue;
     GpuAddress sum = run.symbols[s].data;
     void* arguments[] = {&sum, &entries, &parts};
-    gpu_.launch(k.add_parts, launch, arguments);
+    gpu_.launch(k.beside, launch, arguments);
   }
 }
 

@@ -56,8 +56,9 @@ struct CudaPlan {
   bool fixed = false;           ///< as many rounds as that, also where they lead nowhere
   int eager = 0;                ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
-  bool checks = false;    ///< a scan looks at the starts that composed maps give, and walks where they are off
-  std::int64_t tile = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
+  bool checks = false;      ///< a scan looks at the starts that composed maps give, and walks where they are off
+  std::int64_t tile = 0;    ///< steps that a block of a scan takes at most; 0: as many as suit the card
+  bool two_passes = false;  ///< a scan over segments, in which lanes make sums (two_passes.cuh)
 };
 
 /// What a call reports; read from the device after it.
@@ -92,6 +93,11 @@ class StageProgram {
   /// Before all else.
   void compile_for_runs() { for_run_ = true; }
 
+  /// Lanes that make sums have the map over a segment, too, and walk segments in two passes. Before all else.
+  void walk_in_two_passes() { for_run_ = has_two_passes_ = true; }
+  /// Whether they do, at these sizes.
+  bool has_two_passes(const std::map<AxisId, std::int64_t>& sizes);
+
   /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
   std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
   /// Entries that one lane couples.
@@ -120,8 +126,8 @@ class StageProgram {
   /// Of the last run; synchronises.
   CudaOutcome outcome(GpuStream stream);
 
-  /// What run() is about to compile, as far as that can be told before; nothing where it has its kernel.
-  std::optional<GpuSource> missing(const StageRun& run, const CudaPlan& plan);
+  /// What run() is about to compile, as far as that can be told before; nothing where it has its kernels.
+  std::vector<GpuSource> missing(const StageRun& run, const CudaPlan& plan);
 
   /// What run() compiles for one sequence of `steps` at these sizes, in arrays without gaps, where refusal() has
   /// nothing against them.
@@ -147,15 +153,16 @@ class StageProgram {
  private:
   struct Compiled {
     cellc_variant variant;
-    GpuFunction function, add_parts;
-    int resident;  ///< blocks of a multiprocessor
-    int clusters;  ///< of a variant that has any: on the whole card
+    GpuFunction function;
+    GpuFunction beside;  ///< another of the same unit: of outer sums add_parts, of passes what stands around them
+    int resident;        ///< blocks of a multiprocessor
+    int clusters;        ///< of a variant that has any: on the whole card
   };
   struct Code {
     std::map<AxisId, std::int64_t> sizes;
     CudaLaneCode step, step_with_transition;
     std::string alike;  ///< of both, without names
-    bool has_transition = false;
+    bool has_transition = false, two_passes = false;
     int warps = kStageWarps, stage_steps = 8;  ///< of a block; that a warp stages at once: what shared memory holds
     StageTables tables;
     std::optional<std::string> refusal;
@@ -175,6 +182,13 @@ class StageProgram {
   /// The kernel for a run by this plan, which may have to be another one.
   void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
               const cellc_scratch& at, double tolerance, const StageRun& run, GpuStream stream);
+  void run_in_two_passes(Code& code, const Described& d, const cellc_lane_axes& axes, const cellc_plan& numbers,
+                         double tolerance, const StageRun& run, GpuStream stream);
+  /// The kernel beside `k`, with a thread for each of so many, and what the kernel of `variant` is told.
+  void launch_beside(const Compiled& k, const cellc_stage& stage, const Described& d, const cellc_lane_axes& axes,
+                     const cellc_plan& numbers, const cellc_variant& variant, const cellc_scratch& at, double tolerance,
+                     const double* absolute, std::int64_t threads, GpuStream stream);
+  static bool takes_two_passes(const Code& code, const Described& d, cellc_plan& numbers);
   cellc_variant variant_of(const StageRun& run, const CudaPlan& plan, Described& d);
   static const Compiled* known(const Code& code, const cellc_variant& variant);
   cellc_variant without_segments(const Code& code, const Described& d, const cellc_lane_axes& axes,
@@ -191,7 +205,7 @@ class StageProgram {
   const SourceText* source_;
   const DeriveHooks derive_;
   int scan_slack_ = 1;
-  bool repeats_ = false, for_run_ = false;
+  bool repeats_ = false, for_run_ = false, has_two_passes_ = false;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair

@@ -13,6 +13,12 @@ namespace {
 constexpr int kStages = CELLC_STAGES_AHEAD;  ///< under way, of a warp
 constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
 
+/// As many lanes as cellc_two_pass_segment makes are resident at once, four a thread: a segment that waits for another
+/// would double the time.
+std::string blocks_of_a_pass(const cellc_stage& stage) {
+  return fmt::format(", {}", (stage.real_bytes == 8 ? 2 : 4) * kStageWarps / stage.warps);
+}
+
 }  // namespace
 
 std::int64_t stage_control_bytes() { return sizeof(Control); }
@@ -20,6 +26,7 @@ std::int64_t stage_control_bytes() { return sizeof(Control); }
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
                               const cellc_stage& stage, const cellc_variant& variant, const std::string& name) {
   const char* const argument = variant.rewalks                     ? "ScanRewalk"
+                               : variant.pass                      ? "TwoPasses"
                                : variant.kernel == CELLC_SCAN      ? "Scan"
                                : variant.kernel == CELLC_SEGMENTED ? "Segmented"
                                                                    : "Lanes";
@@ -38,6 +45,13 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     call = fmt::format("segmented<{}>", variant.rows != 0);
   } else if (variant.rewalks) {
     call = "scan_rewalk";
+  } else if (variant.pass == CELLC_PASS_ENDS) {
+    bounds += blocks_of_a_pass(stage);
+    call = fmt::format("segment_ends<{}>", variant.rows != 0);
+  } else if (variant.pass) {
+    bounds += blocks_of_a_pass(stage);
+    call = fmt::format("{}<{}, {}>", variant.pass == CELLC_PASS_SUMS ? "segment_sums" : "walk_again", variant.rows != 0,
+                       variant.sum_lanes);
   } else {
     call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
                        stage.outer  ? fmt::format(", {}, {}", variant.sum_lanes, variant.kept)
@@ -50,11 +64,19 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
       bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
   if (stage.outer)
     text +=
-        "extern \"C\" __global__ void cellc_add_parts(void* sum, long long entries, int parts) { "
+        "extern \"C\" __global__ void cellc_beside(void* sum, long long entries, int parts) { "
         "cellc::await_stream(); cellc::add_parts(static_cast<Real*>(sum), entries, parts); }\n";
+  if (variant.pass == CELLC_PASS_ENDS || variant.pass == CELLC_PASS_AGAIN)
+    text += fmt::format(
+        "extern \"C\" __global__ void cellc_beside(const __grid_constant__ cellc::TwoPasses run) {{ "
+        "cellc::await_stream(); cellc::{}(run); }}\n",
+        variant.pass == CELLC_PASS_ENDS ? "compose_starts" : "check_boundaries");
   // What the host writes and the device reads are told apart nowhere else.
   text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument,
                       argument_bytes(stage, variant));
+  if (variant.pass)
+    text += fmt::format("static_assert(sizeof(cellc::ScanControl) == {}, \"what the launch reserves\");\n",
+                        static_cast<int>(CELLC_SCAN_CONTROL));
   if (variant.kernel == CELLC_SEGMENTED)
     text += fmt::format(
         "static_assert(sizeof(cellc::Control) == {} && cellc::kPlannedRounds == {}, \"what the launch reserves, and "
@@ -85,7 +107,11 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
     return {"maps.cuh",       "semirings.cuh",    "transitions.cuh", "segments.cuh",
             "hermite.cuh",    "segment_work.cuh", "first_sweep.cuh", "segment_runs.cuh",
             "chain_walk.cuh", "compose.cuh",      "multistart.cuh",  "segmented.cuh"};
-  if (variant.rewalks) return {"maps.cuh", "semirings.cuh", "transitions.cuh", "accumulators.cuh", "scan_rewalk.cuh"};
+  if (variant.rewalks)
+    return {"maps.cuh", "semirings.cuh", "transitions.cuh", "boundary.cuh", "accumulators.cuh", "scan_rewalk.cuh"};
+  if (variant.pass)
+    return {"maps.cuh",         "semirings.cuh",  "transitions.cuh", "boundary.cuh",  "sums.cuh",
+            "accumulators.cuh", "outer_sums.cuh", "sequential.cuh",  "two_passes.cuh"};
   return {"sums.cuh", "accumulators.cuh", "outer_sums.cuh", "sequential.cuh"};
 }
 
@@ -109,6 +135,7 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kOuts", stage.outs);
   number("kAccumulated", stage.accumulated);
   flag("kOutsReadStates", stage.outs_read_states != 0);
+  flag("kWritesRows", variant.unwritten == 0);
   text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u, kColumns = {:#x}u;\n",
                       variant.broadcast, variant.shifted, static_cast<unsigned>(variant.columns));
   if (scans) {

@@ -38,7 +38,7 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
   FIELD(rows) FIELD(lockstep) FIELD(width) FIELD(copy) FIELD(channels) FIELD(steps) \
   FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
   FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast) FIELD(rewalks) FIELD(shifted) \
-  FIELD(columns) FIELD(kept)
+  FIELD(columns) FIELD(kept) FIELD(unwritten) FIELD(pass)
 // clang-format on
 
 namespace variant_table {
@@ -80,7 +80,8 @@ static_assert(fills<Table>({CELLC_AT(symbols),
                             CELLC_AT(outer_summed),
                             CELLC_AT(outs_read_states),
                             CELLC_AT(scan_slack),
-                            CELLC_AT(for_run)}));
+                            CELLC_AT(for_run),
+                            CELLC_AT(two_passes)}));
 }  // namespace stage_table
 namespace part_table {
 using Table = cellc_stage_part;
@@ -318,7 +319,8 @@ class TablePrinter {
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
         t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
         t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed, t.bases,
-        t.repeats, t.outs, t.accumulated, t.outer, t.outer_summed, t.outs_read_states, t.scan_slack, t.for_run);
+        t.repeats, t.outs, t.accumulated, t.outer, t.outer_summed, t.outs_read_states, t.scan_slack, t.for_run,
+        t.two_passes);
     return fmt::format("{{&{}_{}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, once, before, sources, sums, variants,
                        table.variant_count, table.first_kernel);
   }
