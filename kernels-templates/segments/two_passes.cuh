@@ -6,15 +6,14 @@
 // nobody to tell which is right. So the map over a segment comes first, alone, and the segment's only walk with outs
 // begins where the composed maps say:
 //
-//   ends      every segment but the last is walked from zero, by the step that carries its map along: no sum, no out,
-//             and only the inputs that states need (C[n] of `s6` is none of them)
-//   starts    the maps of a channel's segments are composed, one after another, into where each begins
-//   sums      every segment is walked from there
-//   boundaries  where a segment ended is compared with where the next one began, by one step from either, and beside
-//   the
-//             largest state that any segment began with so far: states that pass zero are no news
-//   again     channels of which one boundary was off, as where maps have passed numbers much larger than what they
-//             leave, walk their whole sequence. Mostly every warp ends at once
+//   ends    every segment but the last is walked from zero, by the step that carries its map along: no sum, no out,
+//           and only the inputs that states need (C[n] of `s6` is none of them)
+//   starts  the maps of a channel's segments are composed, one after another, into where each begins
+//   sums    every segment is walked from there
+//   check   where a segment ended is compared with where the next one began, by one step from either, and beside the
+//           largest state that any segment began with so far: states that pass zero are no news
+//   again   channels of which one boundary was off, as where maps have passed numbers much larger than what they
+//           leave, walk their whole sequence. Mostly every warp ends at once
 //
 // Of the five launches two are walks, and take about 1.7 times the arithmetic of one, which as many lanes as the card
 // has room for share. On an H100 in f32: `s6` of (2, 2048, 1024 x 16) 0.143 ms for 0.178 of one walk, (8, 2048, 64 x
