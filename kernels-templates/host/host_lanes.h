@@ -205,27 +205,6 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
   return v;
 }
 
-/* A kernel of a walk of segments in two passes (two_passes.cuh). The first of them steps what a segment's map is made
- * of, and reads that step's inputs: as if it were the stage's own. */
-static inline cellc_variant cellc_pass_variant(const cellc_stage* stage, const cellc_facts* facts,
-                                               const cellc_stage_run* run, const cellc_lane_axes* axes,
-                                               const cellc_plan* plan, int pass) {
-  const int64_t segments = pass == CELLC_PASS_AGAIN ? 1 : cellc_segments(run, plan);
-  const int64_t lanes = run->sequences * axes->channels * segments;
-  cellc_stage ends = *stage;
-  const cellc_stage* of = pass == CELLC_PASS_ENDS ? &ends : stage;
-  cellc_variant v;
-  ends.entries += stage->step_states + stage->step_inputs + stage->step_params;
-  ends.step_states = stage->transition_states;
-  ends.step_inputs = stage->transition_inputs;
-  ends.sums = stage->transition_states - cellc_carried_states(stage); /* none of them is written, as of terms */
-  ends.bases = 0;
-  v = cellc_sequential_variant(of, facts, cellc_has_whole_rows(of, run, axes), 0, lanes, axes->channels, 0);
-  cellc_widen_sums(of, facts, run, axes, lanes, &v);
-  v.pass = pass;
-  return v;
-}
-
 /* The walk of what a scan has marked: whatever the arrays, as nearly always every warp of it ends at once. */
 static inline cellc_variant cellc_rewalk_variant(const cellc_stage* stage, const cellc_facts* facts,
                                                  const cellc_stage_run* run, const cellc_lane_axes* axes) {

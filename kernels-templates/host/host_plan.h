@@ -141,26 +141,6 @@ static inline int cellc_planned_sums(const cellc_plan* plan, int parts) {
   return plan->strategy == CELLC_SEQUENTIAL || plan->two_passes ? parts : 0;
 }
 
-/* Lanes that make sums and walk segments in two passes (two_passes.cuh): so many a multiprocessor, all of which are
- * resident; no more segments than are soon composed; and steps of all lanes a multiprocessor below which five launches
- * take longer than a scan and a kernel that adds up. `s6` in f32 on an H100: (1, 512, 64 x 16) 0.024 ms for 0.012,
- * (1, 1024, 256 x 16) 0.028 for 0.030, (8, 2048, 64 x 16) 0.050 for 0.109. */
-enum { CELLC_LANES_OF_TWO_PASSES = 2048, CELLC_MOST_PASS_SEGMENTS = 192, CELLC_LEAST_PASS_STEPS = 1 << 15 };
-
-/* Steps of such a segment; 0: one walk of whole sequences. */
-static inline int64_t cellc_two_pass_segment(const cellc_facts* card, int64_t sequences, int64_t channels,
-                                             int64_t longest) {
-  const int64_t lanes = sequences * channels, stages = CELLC_STAGE_STEPS_MOST;
-  int64_t segments, steps;
-  /* From there on a thread of one walk has four lanes. */
-  if (lanes >= CELLC_MOST_LANES * (int64_t)card->multiprocessors) return 0;
-  if ((double)lanes * (double)longest < CELLC_LEAST_PASS_STEPS * (double)card->multiprocessors) return 0;
-  segments = cellc_least(CELLC_LANES_OF_TWO_PASSES * (int64_t)card->multiprocessors / lanes, CELLC_MOST_PASS_SEGMENTS);
-  steps = cellc_divide_up(cellc_divide_up(longest, segments), stages) * stages;
-  steps = cellc_most(CELLC_SHORTEST, steps);
-  return longest > steps ? steps : 0;
-}
-
 /* Entries of an out for each multiprocessor from which a scan makes it: with fewer, one of clusters and a kernel behind
  * it are sooner done. qrnn_fo in f32 on an H100: (1, 2048, 256) 0.029 ms so and 0.050 in lanes, (1, 65536, 64) 0.129
  * and 0.130, (8, 2048, 1024) 0.207 and 0.183. */

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels-templates/host/host_plan.h"
+#include "kernels-templates/host/host_passes.h"
 #include "runtime/data/bind.h"
 #include "tests/gpu/strategy_matrix.h"
 #include "tests/main/turns.h"
@@ -15,7 +15,7 @@
 namespace cellc {
 namespace {
 
-// A walk from inputs to outs; one whose sums a kernel reads that stands behind the stage; and two states a lane.
+// A walk from inputs to outs; one whose sums a kernel reads that stands behind the stage; and one that is gated.
 constexpr const char* kCells[] = {
     R"(cell selective[d, n] {
   state h[d,n]
@@ -33,12 +33,11 @@ constexpr const char* kCells[] = {
   out y = tanh(sum[n](C*h')) + u
 }
 )",
-    R"(cell pair[d, n] {
-  state p[d,n], q[d,n]
-  input u[d], B[n]
-  p' = 0.5*p + u*B
-  q' = -0.9*q + tanh(u)
-  out y = sum[n](B*q' + p')
+    R"(cell gated[d, n] {
+  state h[d,n]
+  input u[d], a[d], C[n]
+  h' = 0.9*sigmoid(a)*h + u*C
+  out y = -(sum[n](C*h') - 2*u)*silu(a) + a
 }
 )",
 };

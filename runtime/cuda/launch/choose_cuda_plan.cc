@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels-templates/host/host_passes.h"
 #include "runtime/cuda/launch/strategy_numbers.h"
 
 namespace cellc {

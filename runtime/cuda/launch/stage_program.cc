@@ -10,6 +10,7 @@
 #include "compiler/derive/fused_reductions.h"
 #include "compiler/graph/axes.h"
 #include "kernels-templates/abi/kernel_memory.h"
+#include "kernels-templates/host/host_passes.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/stage_program_impl.h"
 #include "runtime/cuda/launch/strategy_numbers.h"

@@ -1,5 +1,6 @@
 // Lanes that make sums and walk segments in two passes (kernels-templates/segments/two_passes.cuh): which runs take
 // them, and the launches of one.
+#include "kernels-templates/host/host_passes.h"
 #include "runtime/cuda/launch/stage_program_impl.h"
 
 namespace cellc {

@@ -315,7 +315,7 @@ class TablePrinter {
                       before = part("before", table.before, of.before, plain.before);
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
-        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
         t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
         t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed, t.bases,
