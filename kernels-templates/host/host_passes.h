@@ -5,10 +5,10 @@
 
 #include "kernels-templates/host/host_plan.h"
 
-/* Lanes that make sums and walk segments in two passes (two_passes.cuh): so many a multiprocessor, all of which are
- * resident; no more segments than are soon composed; and steps of all lanes a multiprocessor below which five launches
- * take longer than a scan and a kernel that adds up. `s6` in f32 on an H100: (1, 512, 64 x 16) 0.024 ms for 0.012,
- * (1, 1024, 256 x 16) 0.028 for 0.030, (8, 2048, 64 x 16) 0.050 for 0.109. */
+/* Lanes of a multiprocessor, all of which are resident; no more segments than are soon composed; and steps of all lanes
+ * of a multiprocessor below which five launches take longer than a scan and a kernel that adds up. `s6` in f32 on an
+ * H100: (1, 512, 64 x 16) 0.024 ms for 0.012, (1, 1024, 256 x 16) 0.028 for 0.030, (8, 2048, 64 x 16) 0.050 for 0.109.
+ */
 enum { CELLC_LANES_OF_TWO_PASSES = 2048, CELLC_MOST_PASS_SEGMENTS = 192, CELLC_LEAST_PASS_STEPS = 1 << 15 };
 
 /* Steps of such a segment; 0: one walk of whole sequences. */
@@ -42,6 +42,8 @@ static inline cellc_variant cellc_pass_variant(const cellc_stage* stage, const c
   ends.bases = 0;
   v = cellc_sequential_variant(of, facts, cellc_has_whole_rows(of, run, axes), 0, lanes, axes->channels, 0);
   cellc_widen_sums(of, facts, run, axes, lanes, &v);
+  /* The others write no rows, or hardly ever: one kernel for whoever wants them and who does not. */
+  if (pass != CELLC_PASS_SUMS) v.unwritten = 0;
   v.pass = pass;
   return v;
 }
